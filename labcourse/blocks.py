@@ -19,7 +19,7 @@ from numpy import sum as sum
 from numpy import where as where
 from torch import Tensor
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 constexpr = int  # marks an argument that is known when Triton compiles the kernel
 DOES = {"load": "reads", "store": "writes", "atomic": "adds to"}

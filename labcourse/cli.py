@@ -7,7 +7,8 @@ import typer
 
 import labkit.cli
 import labtrace.cli
-from labtrace.errors import LabkitError, check_exists, check_known
+from labkit.errors import LabkitError
+from labtrace.errors import check_exists, check_known
 
 
 def speedrun(
@@ -57,4 +58,4 @@ labtrace.cli.register(app, speedrun)
 
 def main() -> None:
     """The command `labcourse`."""
-    labtrace.cli.run(app, labkit.cli.message_of)
+    labtrace.cli.run(app, "labcourse", labkit.cli.message_of)

@@ -7,8 +7,8 @@ import plotly.graph_objects as go
 
 from labcourse.paper import COMMIT, REPOSITORY, TITLE
 from labcourse.shipped import DATA, NOT_SHIPPED
-from labtrace.errors import LabkitError
-from labtrace.intervals import busy
+from labkit.errors import LabkitError
+from labtrace.events.intervals import busy
 from labtrace.show.bars import Looks, bars
 from labtrace.show.style import BELOW, KINDS, UNUSED
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas
 from filelock import FileLock
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 from labtrace.files import atomic_write
 
 

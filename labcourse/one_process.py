@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 
 @contextmanager

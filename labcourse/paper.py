@@ -8,12 +8,13 @@ from functools import cache
 import pandas
 
 from labcourse.shipped import DATA, NOT_SHIPPED
+from labkit.errors import LabkitError
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.meta_device import UPLOAD, Operator, step_operators
 from labkit.simulate.operator_replay import RECORDED_HOST_US, replay
-from labtrace.difference import changes
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import check_known
+from labtrace.findings.difference import changes
 
 TITLE = "V. La, S. Ellay, I. Rathbun: Cycling Faster Through CycleGAN, 2025"
 REPOSITORY = "https://github.com/Vincent-La/CMSC828G_Project"

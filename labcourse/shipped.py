@@ -13,6 +13,7 @@ from torch import Tensor
 from labkit import measure
 from labkit.data.images import read_picture
 from labkit.devices import pick_device
+from labkit.errors import LabkitError
 from labkit.measure.compare import from_json, read_results
 from labkit.measure.record import noise, record, run_in_subprocess
 from labkit.measure.timing import ratios
@@ -20,7 +21,7 @@ from labkit.models.cyclegan import CycleGAN
 from labkit.models.model import Model
 from labkit.training.checkpoints import load_model
 from labkit.variants.registry import make_step
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import check_known
 from labtrace.trace import Trace
 
 if TYPE_CHECKING:

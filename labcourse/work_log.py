@@ -7,7 +7,7 @@ from numbers import Real
 import pandas
 import plotly.graph_objects as go
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 from labtrace.show.style import COLOURS, WALL
 
 

@@ -15,6 +15,7 @@ from labkit.data.folders import download as download
 from labkit.data.folders import folders as folders
 from labkit.data.fruit import fruit as fruit
 from labkit.devices import pick_device as pick_device
+from labkit.errors import LabkitError as LabkitError
 from labkit.measure.autotune import autotune as autotune
 from labkit.measure.compare import compare as compare
 from labkit.measure.quality import best_within as best_within
@@ -42,8 +43,7 @@ from labkit.training.schedules import step_schedule as step_schedule
 from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step
 from labkit.variants.registry import speedups as speedups
-from labtrace.errors import LabkitError as LabkitError
-from labtrace.reading import TraceError as TraceError
+from labtrace.errors import TraceError as TraceError
 from labtrace.trace import Trace as Trace
 
 __version__: str

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 LESS_MEMORY = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
+
+LabkitError = LabError  # the same class, so that to catch it catches errors of recordings, too
 
 
 class DataError(LabkitError):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 from labtrace.files import check_folder
 
 

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
-from labkit.errors import TrainingError
-from labtrace.errors import LabkitError, say
+from labkit.errors import LabkitError, TrainingError
+from labtrace.errors import say
 
 TIMEOUT = timedelta(minutes=5)  # a rank waits this long for another before it gives up
 
@@ -141,12 +141,12 @@ def start(processes: int, arguments: list[str]) -> int:
     return 0
 
 
-def print_once(message: str) -> None:
+def print_once(message: str, program: str = "labkit") -> None:
     """Prints an error, unless another rank has printed one already: they end together, for one reason."""
     with suppress(RuntimeError):  # torchrun itself is gone
         if _store is not None and _store.add("said", 1) > 1:
             return
-    say(message)
+    say(message, program)
 
 
 def gathered(value: Any) -> list[Any]:

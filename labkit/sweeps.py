@@ -26,9 +26,9 @@ from filelock import FileLock
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from labkit.errors import CheckpointError, DataError, TrainingError
+from labkit.errors import CheckpointError, DataError, LabkitError, TrainingError
 from labkit.locks import locked
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import check_known
 
 if TYPE_CHECKING:  # a job does not need it
     import pandas

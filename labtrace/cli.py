@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 import labtrace
-from labtrace.errors import LabkitError, say
+from labtrace.errors import LabError, say
 from labtrace.watch import watch
 
 DISTRIBUTION = "cyclegan-lab"  # all three packages
@@ -144,11 +144,11 @@ def named(paths: list[Path]) -> dict[str, Path]:
     """Files or folders by their names, with the folders above them where the names alone are the same.
 
     Raises:
-        LabkitError: one is given twice.
+        LabError: one is given twice.
     """
     parts = [Path(os.path.abspath(path)).parts for path in paths]
     if len(set(parts)) < len(parts):
-        raise LabkitError(f"{max(paths, key=paths.count)} is given twice. Name another recording to compare it with.")
+        raise LabError(f"{max(paths, key=paths.count)} is given twice. Name another recording to compare it with.")
     length = next(n for n in itertools.count(1) if len({each[-n:] for each in parts}) == len(parts))
     return {"/".join(each[-length:]): path for each, path in zip(parts, paths, strict=True)}
 
@@ -162,7 +162,7 @@ def application(text: str | None) -> typer.Typer:
 
 def message_of(error: Exception) -> str | None:
     """The line to print for an error that the user can fix, or None for any other error."""
-    if isinstance(error, LabkitError | OSError):  # OSError: its text names the file and the problem
+    if isinstance(error, LabError | OSError):  # OSError: its text names the file and the problem
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
         return f"{error}, which this command needs: {install(extra)}"
@@ -186,26 +186,28 @@ def extra_of(module: str) -> str | None:
 
 def run(
     app: Callable[[], Any],
+    program: str,
     message_of: Callable[[Exception], str | None] = message_of,
-    report_error: Callable[[str], None] = say,
+    report_error: Callable[[str, str], None] = say,
 ) -> None:
     """Runs a command line. Errors that the user can fix are printed as one line, without a traceback.
 
     Args:
         app: the command line.
+        program: its name.
         message_of: gives this line, or None for an error that keeps its traceback.
-        report_error: prints it. Warnings are printed in any case.
+        report_error: prints it, given this line and the name. Warnings are printed in any case.
     """
-    warnings.showwarning = lambda message, *_, **__: say(str(message))
+    warnings.showwarning = lambda message, *_, **__: say(str(message), program)
     if sys.argv[1:] == ["--version"]:
-        print(f"labkit {labtrace.__version__}")
+        print(f"{program} {labtrace.__version__}")
         sys.exit()
     try:
         app()
     except Exception as error:
         if (message := message_of(error)) is None:
             raise
-        report_error(message)
+        report_error(message, program)
         sys.exit(1)
 
 
@@ -216,4 +218,4 @@ register(app, watch, context_settings=WHOLE)
 
 def main() -> None:
     """The command `labtrace`."""
-    run(app)
+    run(app, "labtrace")

@@ -8,16 +8,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-class LabkitError(Exception):
+class LabError(Exception):
     """The caller gave something that cannot be used. The message says what to do instead."""
 
 
+class TraceError(LabError):
+    """A trace cannot be read, or lacks the events that a table needs."""
+
+
 def check_known(argument: str, name: object, known: Iterable[object]) -> None:
-    """Raises `LabkitError`, with the nearest known name, if `name` is not one that `argument` can have."""
+    """Raises `LabError`, with the nearest known name, if `name` is not one that `argument` can have."""
     choices = list(known)
     if name not in choices:
         names = [str(choice) for choice in choices]
-        raise LabkitError(
+        raise LabError(
             f"{argument}={name!r} is unknown{did_you_mean(str(name), names)}. "
             f"Choose one of: {', '.join(names) or '(there are none)'}."
         )
@@ -29,19 +33,19 @@ def did_you_mean(name: str, known: list[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def check_exists(path: Path, expected: str, error: type[LabkitError] = LabkitError) -> None:
+def check_exists(path: Path, expected: str, error: type[LabError] = LabError) -> None:
     """Raises `error` if nothing lies at `path`. `expected` says what belongs there."""
     if not path.exists():
         raise error(f"{path}: there is no such file or folder. Name {expected}.")
 
 
 def check_at_least(least: float, **numbers: float) -> None:
-    """Raises `LabkitError` if one of these arguments, given by name, is below `least` or not finite."""
+    """Raises `LabError` if one of these arguments, given by name, is below `least` or not finite."""
     for name, number in numbers.items():
         if not least <= number < float("inf"):
-            raise LabkitError(f"{name}={number}: a finite number, at least {least}, is needed.")
+            raise LabError(f"{name}={number}: a finite number, at least {least}, is needed.")
 
 
-def say(message: str) -> None:
-    """Prints an error or a warning."""
-    print(f"labkit: {message}", file=sys.stderr)
+def say(message: str, program: str = "labtrace") -> None:
+    """Prints an error or a warning of a program."""
+    print(f"{program}: {message}", file=sys.stderr)

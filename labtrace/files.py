@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 
 
 @contextmanager
-def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> Iterator[Path]:
+def atomic_write(path: Path | str, error: type[LabError] = LabError) -> Iterator[Path]:
     """Gives a temporary path in the same folder to write to. When the block ends, that file replaces `path`.
 
     An interruption or a full disk leaves the old file untouched. The temporary name begins with ".part-" and ends as
@@ -20,7 +20,7 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
     to `path` at a time.
 
     Raises:
-        LabkitError: the file cannot be written, as the class given by `error`. The block should only write: its
+        LabError: the file cannot be written, as the class given by `error`. The block should only write: its
             OSErrors, and RuntimeErrors (PyTorch's writers turn a full disk into them), count as such failures.
     """
     path = Path(path)
@@ -44,16 +44,16 @@ def atomic_write(path: Path | str, error: type[LabkitError] = LabkitError) -> It
 
 
 def check_folder(folder: Path) -> None:
-    """Makes `folder`, and raises `LabkitError` if nothing can be written there: better before measuring than after."""
+    """Makes `folder`, and raises `LabError` if nothing can be written there: better before measuring than after."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise LabkitError(f"{folder}: nothing can be written there ({error}). Choose another folder.") from error
+        raise LabError(f"{folder}: nothing can be written there ({error}). Choose another folder.") from error
 
 
 def check_writable(path: Path) -> None:
-    """Raises `LabkitError` if no trace can be written to `path`: better before recording than after."""
+    """Raises `LabError` if no trace can be written to `path`: better before recording than after."""
     if not path.name.endswith((".json", ".json.gz")):
-        raise LabkitError(f"{path}: a trace's name ends in .json or .json.gz.")
+        raise LabError(f"{path}: a trace's name ends in .json or .json.gz.")
     check_folder(path.parent)

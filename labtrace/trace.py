@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pandas
 
-from labtrace import achieved, audit, communication, critical_path, difference, operators, processor, tables, verdict
-from labtrace.errors import LabkitError, check_known
-from labtrace.rank import Rank, ranks_of
-from labtrace.reading import read
-from labtrace.replay.recorded_replay import warn_of
-from labtrace.replay.remedies import Remedies
+from labtrace.errors import LabError, check_known
+from labtrace.events.rank import Rank, ranks_of
+from labtrace.events.reading import read
+from labtrace.findings import audit, difference, verdict
+from labtrace.findings.remedies import Remedies
+from labtrace.replay.recorded_replay import replay_rank, warn_of
+from labtrace.replay.trace_file import Replay
+from labtrace.tables import achieved, communication, critical_path, gpu, operators, processor
 
 
 class Trace:
-    """A Kineto trace, as `labkit.record` or torch.profiler writes it.
+    """A Kineto trace, as torch.profiler or `labkit.record` writes it.
 
     Every table is a `pandas.DataFrame` whose first column, `rank`, is the rank. Columns that end in `us` are
     microseconds, columns that begin with `share` are between 0 and 1, and a value that cannot be known is NaN. "Wall
@@ -30,7 +32,7 @@ class Trace:
     corner of the table, as the name of its columns.
 
     Attributes:
-        ranks: the events of each rank, as a `labtrace.rank.Rank`.
+        ranks: the events of each rank, as a `labtrace.events.rank.Rank`.
         only_steps: the first and the last step if `steps` made this trace, or None for a whole recording.
 
     Args:
@@ -68,12 +70,12 @@ class Trace:
             last: another step, or None for `first` alone.
 
         Raises:
-            LabkitError: `last` comes before `first`.
+            LabError: `last` comes before `first`.
             TraceError: a step is not in the trace, no step is marked, or no kernel was launched in these steps.
         """
         last = first if last is None else last
         if last < first:
-            raise LabkitError(f"first={first} comes after last={last}. Name the earlier step first.")
+            raise LabError(f"first={first} comes after last={last}. Name the earlier step first.")
         part = copy.copy(self)
         part.ranks = {number: rank.within(first, last) for number, rank in self.ranks.items()}
         part.only_steps = first, last
@@ -121,7 +123,7 @@ class Trace:
             rank.check_gpu()
             try:
                 played = self._remedies(rank)
-            except LabkitError as error:  # it cannot be played again
+            except LabError as error:  # it cannot be played again
                 return verdict.summary(rank, None, str(error), sound=not audit.doubts(rank)[1])
             return verdict.summary(rank, played, played.doubt)
 
@@ -155,7 +157,7 @@ class Trace:
         Raises:
             TraceError: there is no GPU activity, or, by step, no step.
         """
-        table_of = {"rank": tables.temporal, "step": tables.temporal_by_step}
+        table_of = {"rank": gpu.temporal, "step": gpu.temporal_by_step}
         check_known("by", by, table_of)
         return self._table(table_of[by])
 
@@ -181,7 +183,7 @@ class Trace:
 
         What is left of a gap after the call is a gap of its own here. HTA counts all of it as host_wait.
         """
-        return self._table(tables.idle)
+        return self._table(gpu.idle)
 
     def gaps(self, largest: int = 10) -> pandas.DataFrame:
         """The largest gaps in which no stream was busy, the largest first.
@@ -191,7 +193,7 @@ class Trace:
         | begin_us | microseconds | since the rank's first event |
         | us | microseconds | |
         | cause | | as in `idle`, of the larger part |
-        | filled_by | | the event that the launching thread spent most of the gap in, see `labtrace.host.filled_by` |
+        | filled_by | | the event that the launching thread spent most of the gap in: `events.host.filled_by` |
         | share_filled | 0 to 1 | the share of the gap that this covers |
         | operator_at_begin, operator_at_end | | the innermost operator or call at these instants, or "(none)" |
         | range_at_begin, range_at_end | | the innermost range at these instants, or "(none)" |
@@ -203,7 +205,7 @@ class Trace:
         Args:
             largest: how many gaps of each rank.
         """
-        return self._table(lambda rank: tables.gaps(rank, largest))
+        return self._table(lambda rank: gpu.gaps(rank, largest))
 
     def kernels(self, by: str = "name") -> pandas.DataFrame:
         """The kernels, the most expensive first.
@@ -224,9 +226,9 @@ class Trace:
                 ...) and `pageable`, whether the host's memory was not pinned.
         """
         table_of = {
-            "name": tables.kernels_by_name,
-            "kind": tables.kernels_by_kind,
-            "memory": tables.memory_operations,
+            "name": gpu.kernels_by_name,
+            "kind": gpu.kernels_by_kind,
+            "memory": gpu.memory_operations,
         }
         check_known("by", by, table_of)
         return self._table(table_of[by])
@@ -249,7 +251,7 @@ class Trace:
             runtime_cutoff: microseconds on the host in one call.
             delay_cutoff: microseconds from the end of the call to the begin of the kernel.
         """
-        return self._table(lambda rank: tables.launches(rank, runtime_cutoff, delay_cutoff))
+        return self._table(lambda rank: gpu.launches(rank, runtime_cutoff, delay_cutoff))
 
     def queue(self) -> pandas.DataFrame:
         """The number of kernels that were launched but not started, as a step function.
@@ -266,7 +268,7 @@ class Trace:
         Raises:
             TraceError: there is no GPU activity, or no launch in the trace.
         """
-        return self._table(tables.queue)
+        return self._table(gpu.queue)
 
     def concurrency(self) -> pandas.DataFrame:
         """The number of streams that were busy at the same time.
@@ -282,7 +284,7 @@ class Trace:
         The wall time of a range goes from its first to its last kernel, summed over all runs of the range. Kernels that
         overlap last longer, so compare the unions of two recordings, not the sums.
         """
-        return self._table(tables.concurrency)
+        return self._table(gpu.concurrency)
 
     def communication(self) -> pandas.DataFrame:
         """Time of the communication with other ranks, and how much of it was exposed: one row a rank.
@@ -337,7 +339,7 @@ class Trace:
 
         | column | unit | meaning |
         |---|---|---|
-        | kind | | see `labtrace.processor` |
+        | kind | | see `labtrace.tables.processor` |
         | us_per_step, us | microseconds | a step, NaN if no step is marked, and in all |
         | share_of_wall | 0 to 1 | of the steps, or of the whole recording if none is marked |
         | times_faster_at_half | | how many times as fast a step is if this kind takes half its time (Amdahl's law) |
@@ -362,7 +364,7 @@ class Trace:
         | total_us, mean_us | microseconds | to launch the range's work, on a GPU, not to do it |
         | us_per_step | microseconds | total_us over the number of recorded steps, or NaN if no step is marked |
         """
-        return self._table(tables.ranges)
+        return self._table(operators.ranges)
 
     def audit(self) -> pandas.DataFrame:
         """The faults of the recording, one row a finding, and no row if nothing was found. Works on any trace.
@@ -408,16 +410,16 @@ class Trace:
         | try | | advice, in words |
 
         The largest come first. Each cause is taken out by itself, and the trace is played again: see
-        `labtrace.replay.remedies`. So a kernel that is hidden behind others costs nothing, and gains cannot be added
-        up. The causes on the host are data loading and those of `labtrace.host.divide`: launches, graph launches,
-        memory calls, waiting calls, start-up, other host work. On the GPU they are copies, communication, in a folder
-        of several ranks without the waiting for other ranks, which is a cause of its own, and kinds of compute kernels,
-        by their names. If start-up is a tenth of the recording, its row is the last, and the others are those of the
-        rest.
+        `labtrace.findings.remedies`. So a kernel that is hidden behind others costs nothing, and gains cannot be added
+        up. The causes on the host are data loading and those of `labtrace.events.host.divide`: launches, graph
+        launches, memory calls, waiting calls, start-up, other host work. On the GPU they are copies, communication, in
+        a folder of several ranks without the waiting for other ranks, which is a cause of its own, and kinds of compute
+        kernels, by their names. If start-up is a tenth of the recording, its row is the last, and the others are those
+        of the rest.
 
         Raises:
             TraceError: there is no GPU activity, or no launch.
-            LabkitError: too much of the trace is lost, an unchanged replay differs from it by more
+            LabError: too much of the trace is lost, an unchanged replay differs from it by more
                 than a fifth, or the host waited in a way that does not show.
 
         Warns:
@@ -433,12 +435,48 @@ class Trace:
             self._played[rank] = Remedies(rank, self.ranks.values())
         return self._played[rank]
 
+    def what_if(
+        self, host: float = 1.0, kernels: float = 1.0, graph: bool = False, data: float = 1.0, rank: int | None = None
+    ) -> Replay:
+        """Plays the recording again, unchanged or with something changed: SIMULATED.
+
+        For example, `trace.what_if(host=0.5).timeline.wall / trace.what_if().timeline.wall` is the share of the time
+        that a host of twice the speed would need. `labtrace/replay/recorded_replay.py` says what the model leaves out.
+        How far to trust it: of two pairs of public recordings, before and after just such a change, it foretold 2.73
+        where 2.69 was recorded (a graph), and 1.40 where it was 1.38 by the median step and 1.24 over all (loader
+        workers).
+
+        Args:
+            host: a factor on the host's time, but not on its waits or on the loading of data.
+            kernels: a factor on the durations of all kernels. The host's time to launch them stays.
+            graph: whether one call launches each step, as a CUDA graph. This call and the loading of data then are all
+                of the host's time in a step: waits in the middle of the step are left out.
+            data: a factor on the time in which the host loads data, or waits for its loader: 0 is a loader that is
+                always ahead. Only labkit's range "data" and the DataLoader's own are known to load data. Loader
+                processes that take cores from the host are left out.
+            rank: to play, of a trace of several.
+
+        Raises:
+            TraceError: the trace holds no GPU activity.
+            LabError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
+                or, for a graph, no steps, or the unchanged replay differs from the recording by more than a fifth.
+
+        Warns:
+            ReplayWarning: it differs by more than a twentieth.
+        """
+        ranks = list(self.ranks)
+        if rank not in (ranks if rank is not None or len(ranks) > 1 else [None]):
+            raise LabError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
+        played, doubt = replay_rank(self.ranks[ranks[0] if rank is None else rank], host, kernels, graph, data)
+        warn_of(doubt)
+        return played
+
     def critical_path(self) -> pandas.DataFrame:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
 
         Making work beside this path faster gains nothing. Making work on the path faster gains at most its time here,
         since another chain may be almost as long. A wait of the host that the recording does not show counts as its
-        work: `summary` says where it suspects one. See `labtrace.critical_path`.
+        work: `summary` says where it suspects one. See `labtrace.tables.critical_path`.
 
         | column | unit | meaning |
         |---|---|---|
@@ -500,7 +538,7 @@ class Trace:
         | flops, bytes | | the least of one call |
         | tflop_per_s, gb_per_s | | |
 
-        Values that the trace does not tell are NaN: see `labtrace.achieved`.
+        Values that the trace does not tell are NaN: see `labtrace.tables.achieved`.
 
         Raises:
             TraceError: there is no GPU activity, or the trace was recorded without record_shapes=True.

@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from labtrace.errors import LabkitError, say
+from labtrace.errors import LabError, say
 from labtrace.files import atomic_write, check_writable
 from labtrace.stamp import stamp
 
@@ -57,11 +57,11 @@ def watch(
     module = script[0] == "-m"
     name = script[1 if module else 0] if len(script) > module else "-m"
     if name.startswith("-"):
-        raise LabkitError(f"{name} is not an option of watch. A script is needed, or -m and a module.")
+        raise LabError(f"{name} is not an option of watch. A script is needed, or -m and a module.")
     if not module and not Path(name).exists():
-        raise LabkitError(f"{name}: there is no such script.")
+        raise LabError(f"{name}: there is no such script.")
     if steps < 1 or warmup < 1:
-        raise LabkitError(f"--steps {steps} --warmup {warmup}: each must be at least 1.")
+        raise LabError(f"--steps {steps} --warmup {warmup}: each must be at least 1.")
     out = out or unused(name.rpartition(".")[2] if module else Path(name).stem)
     check_writable(out)
     settings = json.dumps(dict(steps=steps, warmup=warmup, calls=calls, stop=stop, out=str(out.absolute())))
@@ -248,7 +248,7 @@ class Watch:
         try:
             with atomic_write(path) as part:
                 profiler.export_chrome_trace(str(part))
-        except LabkitError as error:
+        except LabError as error:
             self._leave(str(error))
             return
         much = f"{self.recorded} steps" if self.recorded else "parts of one step"

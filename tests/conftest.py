@@ -7,7 +7,6 @@ import importlib
 import sys
 
 import pytest
-import synthetic_trace
 import torch
 from tiny import TINY
 
@@ -115,27 +114,3 @@ def call(monkeypatch, capsys):
         return ended.value.code or 0, *capsys.readouterr()
 
     return run
-
-
-# Traces whose every number is known, for the tests of figures and widgets.
-
-
-@pytest.fixture(scope="module")
-def load(tmp_path_factory):
-    """A function that saves a synthetic trace and opens it."""
-    return lambda synthetic: labkit.Trace(synthetic.save(tmp_path_factory.mktemp("trace") / "trace.json"))
-
-
-@pytest.fixture(scope="module")
-def two_streams(load):
-    return load(synthetic_trace.two_streams())
-
-
-@pytest.fixture(scope="module")
-def one_kernel(load):
-    return load(synthetic_trace.one_kernel())
-
-
-@pytest.fixture(scope="module")
-def on_a_cpu(load):
-    return load(synthetic_trace.on_a_cpu())

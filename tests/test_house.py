@@ -64,15 +64,15 @@ def packages_around(module):
     return {".".join(parts[:n]) for n in range(1, len(parts))}
 
 
-def loaded_by(module):
-    """The modules that are loaded for a module: those it imports, and the packages they are in."""
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    loaded = {module_of(name) for name in imports_when_loaded(tree)}
+def loaded_by(module, names):
+    """The modules that are loaded for a module: those it imports by these names, and the packages they are in."""
+    loaded = {module_of(name) for name in names}
     around = {package for name in loaded for package in packages_around(name)} - packages_around(module)
     return (loaded | around) & MODULES.keys() - {module}
 
 
-LOADED = {module: loaded_by(module) for module in MODULES}
+TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
+LOADED = {module: loaded_by(module, imports_when_loaded(tree)) for module, tree in TREES.items()}
 
 
 def rooms():
@@ -95,9 +95,23 @@ def test_no_package_imports_one_above_it():
         assert not [name for name in all_imports(path) if name.partition(".")[0] in above], path
 
 
+def test_only_what_works_beside_pytorch_is_tested_with_it_in_labtrace():
+    """Its other tests run in an environment without PyTorch, where neither labkit nor labcourse is."""
+    beside = {"test_achieved.py", "test_watch.py", "test_without_torch.py"}
+    for path in (ROOT / "tests" / "labtrace").glob("*.py"):
+        others = {name.partition(".")[0] for name in all_imports(path)} & {*PACKAGES[1:], "torch", "tiny"}
+        assert path.name in beside or not others, path
+
+
 def test_no_modules_import_each_other_in_a_circle():
     assert "labkit.models.step" in LOADED["labkit.models.cyclegan"]
     graphlib.TopologicalSorter(LOADED).prepare()  # its error names the circle
+
+
+def test_those_of_labtrace_do_not_in_functions_or_for_type_checkers_either():
+    ours = {name: loaded_by(name, all_imports(path)) for name, path in MODULES.items() if name.startswith("labtrace")}
+    assert "labtrace.replay.launch_queue" in ours["labtrace.findings.remedies"]
+    graphlib.TopologicalSorter(ours).prepare()
 
 
 def test_modules_import_only_what_stands_above_them_in_contributing():

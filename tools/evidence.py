@@ -29,6 +29,7 @@ import pandas
 import labcourse
 import labkit
 from labcourse.shipped import BENCHMARK_OFF, DATA, shipped_as
+from labkit.errors import LabkitError
 from labkit.measure import pick
 from labkit.measure.compare import from_json, read_results, write_results
 from labkit.models import MODELS
@@ -36,7 +37,6 @@ from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
 from labkit.simulate.meta_device import GPU_ONLY
 from labkit.simulate.operator_replay import HOST_US
-from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 from tools.survey import RESULTS_FILE, Item
 

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from labkit.devices import out_of_memory, pick_device
+from labkit.errors import LabkitError
 from labkit.measure import alternate, copy_rate, flags, matmul_rate, run_in_subprocess, stamp
 from labkit.measure.compare import SURVEY_FORMAT, as_json, compare, read_results, write_results
 from labkit.measure.record import Pair, noise, record
@@ -36,7 +37,6 @@ from labkit.models import MODELS
 from labkit.models.step import Step
 from labkit.networks.light import LIGHT
 from labkit.variants.registry import SPEEDUPS, make_step
-from labtrace.errors import LabkitError
 
 RESULTS_FILE = "results.json"
 NO_TIME = "no time left"

@@ -18,9 +18,9 @@ from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula, require
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators, write_trace
-from labtrace import intervals
-from labtrace.intervals import busy as right_busy
-from labtrace.tables import find_gaps
+from labtrace.events import intervals
+from labtrace.events.intervals import busy as right_busy
+from labtrace.tables.gpu import find_gaps
 from labtrace.trace import Trace
 
 BOUNDS = ("compute", "data", "host")
@@ -41,7 +41,7 @@ def _other_kernels(random: Random) -> Kernels:
 
 @exercise(intervals)
 def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
-    """Compares ``answer(begin, end)`` with `labtrace.intervals.busy`."""
+    """Compares ``answer(begin, end)`` with `labtrace.events.intervals.busy`."""
     usual: list[Kernels] = [
         ("kernels one after the other", [0, 10, 25], [10, 20, 30], "Add up the times that kernels cover."),
         ("two that overlap", [0, 10], [15, 30], "Where they overlap, the time counts once."),

@@ -15,7 +15,7 @@ from labcourse.one_process import FAULTS, train_with_fault
 from labcourse.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.clusters import ring_us as right_ring
-from labtrace.communication import waits as right_waits
+from labtrace.tables.communication import waits as right_waits
 
 
 def _other_part(random: Random) -> tuple[int, int, int, int]:
@@ -173,7 +173,7 @@ THREE = {0: [(10, 300), (400, 500)], 1: [(0, 60), (120, 260)], 2: [(740, 1000), 
 
 @formula(right_waits, [(TWO,), (THREE,)], _other_collectives)
 def waits(collectives: Times) -> Mistakes:
-    """Compares ``answer(collectives)`` with `labtrace.communication.waits`."""
+    """Compares ``answer(collectives)`` with `labtrace.tables.communication.waits`."""
     lasted = {rank: [end - begin for begin, end in own] for rank, own in collectives.items()}
     right, shortest = right_waits(collectives)[1], [min(one) for one in zip(*lasted.values(), strict=True)]
     totals = {rank: sum(own) for rank, own in lasted.items()}

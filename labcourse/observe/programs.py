@@ -18,7 +18,7 @@ from labcourse.blocks import OutOfBounds, launch
 from labcourse.observe.mistake import Mistake
 from labcourse.speedrun.race_judge import RaceJudge
 from labcourse.stand_ins import FakeGPU, fresh_memory, replay_side_by_side
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 MOST_CALLS = 1000  # of a training's steps and checkpoints
 

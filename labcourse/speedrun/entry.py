@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from labkit.errors import LabkitError
 from labkit.models.model import Model
-from labtrace.errors import LabkitError
 
 SIZE = 64  # pixels of the pictures to train on, and of those that are judged
 

@@ -23,8 +23,9 @@ from labcourse.speedrun.entry import SIZE
 from labcourse.speedrun.race_judge import Heat, RaceJudge
 from labkit.data.batches import to_uint8
 from labkit.data.images import read_picture, write_picture
+from labkit.errors import LabkitError
 from labkit.stamp import stamp
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import check_known
 
 FOLDER = Path(__file__).parents[2] / "data" / "speedrun"  # in a clone; an installed package has none
 BOARDS = ("cpu", "cuda")

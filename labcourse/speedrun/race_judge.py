@@ -39,9 +39,9 @@ from labcourse.speedrun.entry import SIZE
 from labcourse.speedrun.yardstick import PORTION, Yardstick
 from labkit.data.batches import to_float
 from labkit.data.fruit import FruitData, fruit
+from labkit.errors import LabkitError
 from labkit.measure.quality import GOAL, score
 from labkit.training.export import load_program
-from labtrace.errors import LabkitError
 
 MOST_COMPRESSED = 1600  # bytes: more than 80 lines of program have
 TRAINING_LIMIT_S, EXPORT_LIMIT_S = 600.0, 120.0  # CPU seconds; notebook 01's CycleGAN trains for a third of the first

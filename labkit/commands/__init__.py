@@ -14,9 +14,9 @@ import typer
 import labkit
 import labtrace.cli
 from labkit import recipes
+from labkit.errors import LabkitError
 from labkit.settings import SETTINGS, defaults_of
 from labtrace.cli import as_option, described
-from labtrace.errors import LabkitError
 
 LOSSES = ("gan_mode", "lambda", "pool_size", "stage", "judged", "consistency")  # arguments' names begin so
 

@@ -12,8 +12,9 @@ import typer
 import labkit
 from labkit import recipes
 from labkit.commands import Setup, names_in, printing
+from labkit.errors import LabkitError
 from labkit.settings import defaults_of
-from labtrace.errors import LabkitError, check_known, did_you_mean
+from labtrace.errors import check_known, did_you_mean
 
 
 def defaults() -> str:

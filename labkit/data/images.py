@@ -12,8 +12,7 @@ import torch
 from PIL import Image, ImageChops, ImageOps
 from torch import Tensor
 
-from labkit.errors import DataError
-from labtrace.errors import LabkitError
+from labkit.errors import DataError, LabkitError
 from labtrace.files import atomic_write
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP"}  # read and written

@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY, cudnn_benchmark
+from labkit.errors import LabkitError
 from labkit.measure.equivalence import EquivalenceCheck
 from labkit.measure.record import Pair
 from labkit.measure.roofline import matmul_rate, step_flops
@@ -26,7 +27,6 @@ from labkit.measure.timing import alternate, interval, ratios, spread
 from labkit.models.step import Step
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS, make_step
-from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from labkit.devices import OUT_OF_MEMORY
+from labkit.errors import LabkitError
 from labkit.measure.record import Pair
 from labkit.measure.same import (
     BITS16,
@@ -28,7 +29,6 @@ from labkit.measure.timing import flags, has_tf32
 from labkit.models.step import Step, place_of
 from labkit.variants import has_dropout
 from labkit.variants.registry import SPEEDUPS
-from labtrace.errors import LabkitError
 
 FIRST_UPDATES = 6  # a graph replays from its third; a fault that begins with the fifth shows
 SIDES = {16: FIRST_UPDATES, 48: 1}  # pixels, and updates: float64 is slow on many GPUs

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from labkit.data.batches import UnpairedData, to_float
 from labkit.data.fruit import FruitData
+from labkit.errors import LabkitError
 from labkit.models.model import Model, run_network
 from labkit.stamp import stamp
-from labtrace.errors import LabkitError
 
 if TYPE_CHECKING:
     import pandas

@@ -20,10 +20,11 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from labkit import ranks
 from labkit.devices import cudnn_benchmark
+from labkit.errors import LabkitError
 from labkit.measure.timing import synchronise
 from labkit.models.step import RANGE, Step
 from labkit.stamp import stamp
-from labtrace.errors import LabkitError, check_at_least
+from labtrace.errors import check_at_least
 from labtrace.files import atomic_write, check_writable
 
 Pair = tuple[Tensor, Tensor]  # real_a, real_b: a batch of either domain

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
+from labkit.errors import LabkitError
 from labkit.measure.record import Pair
 from labkit.models.step import Step
 from labkit.variants.registry import make_step
-from labtrace.errors import LabkitError
 
 Gradients = dict[str, Tensor]  # by the name of the weight
 ADAM_SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")

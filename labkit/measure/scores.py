@@ -16,13 +16,12 @@ from labkit.data.folders import PictureFiles
 from labkit.data.fruit import FruitData
 from labkit.data.images import find_pictures
 from labkit.devices import pick_device
-from labkit.errors import DataError
+from labkit.errors import DataError, LabkitError
 from labkit.measure.quality import GOAL, quality
 from labkit.models.model import Model, run_network
 from labkit.training import checkpoints
 from labkit.training.callbacks import Callback, in_colours
 from labkit.training.run import Run
-from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 FILE = "scores.csv"

@@ -12,7 +12,7 @@ import torch
 from tqdm.auto import tqdm
 
 from labkit import ranks
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 
 def synchronise() -> None:

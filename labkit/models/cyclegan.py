@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labkit.errors import LabkitError
 from labkit.models.losses import GAN_MODES, adversarial_loss, cycle_loss, identity_loss
 from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
@@ -21,7 +22,7 @@ from labkit.networks.generators import make_generator
 from labkit.networks.layers import CUSTOM, Generator, check_translates
 from labkit.networks.patchgan import make_discriminator
 from labkit.settings import CycleGANSettings, takes
-from labtrace.errors import LabkitError, check_at_least, check_known
+from labtrace.errors import check_at_least, check_known
 
 DIRECTIONS = {"AtoB": "G_A", "BtoA": "G_B"}
 NETWORKS = {"generator": ("G_A", "G_B"), "discriminator": ("D_A", "D_B")}  # keyed by the constructor's argument

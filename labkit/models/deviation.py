@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from labkit.errors import LabkitError
 from labkit.models.losses import adversarial_loss, deviation_loss
 from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
@@ -18,7 +19,7 @@ from labkit.networks.codes import CodeDiscriminator, CodeGenerator, Decoder, Enc
 from labkit.networks.layers import Generator
 from labkit.networks.patchgan import PatchDiscriminator
 from labkit.settings import DeviationGANSettings, takes
-from labtrace.errors import LabkitError, check_at_least, check_known
+from labtrace.errors import check_at_least, check_known
 
 STAGES = {
     "joint": ("autoencoder", "translator", "discriminator"),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 # Options that choose how an optimiser computes, not what: a step keeps its own when it loads a state.
 IMPLEMENTATION_FLAGS = ("fused", "foreach", "capturable")

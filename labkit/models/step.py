@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
+from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.optimizers import load_state, rates_of, set_rates, state_of
-from labtrace.errors import LabkitError
 from labtrace.ranges import RANGE as RANGE
 
 # What one step works on. `Step.inputs` puts in real_a and real_b, (B, 3, H, W), and for each pool its decisions,

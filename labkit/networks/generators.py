@@ -12,10 +12,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from labkit.errors import LabkitError
 from labkit.networks.layers import NORMS, Generator, custom_copy, initialise, norm_layer
 from labkit.networks.light import LIGHT
 from labkit.networks.resnet import ResnetGenerator
-from labtrace.errors import LabkitError, check_at_least, check_known
+from labtrace.errors import check_at_least, check_known
 
 
 class UnetGenerator(Generator):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 NORMS = ("instance", "batch", "none", "instance_blocks")
 

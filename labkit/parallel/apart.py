@@ -24,12 +24,13 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from labkit import ranks
+from labkit.errors import LabkitError
 from labkit.models.deviation import STAGES, DeviationGAN
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Batch, Step
 from labkit.training import checkpoints
 from labkit.variants.registry import SPEEDUPS, make_step, overridden
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import check_known
 from labtrace.files import atomic_write
 
 FILE = "weights.pt"

@@ -18,10 +18,11 @@ from torch.distributed.algorithms.model_averaging.utils import average_parameter
 from torch.profiler import record_function
 
 from labkit import ranks
+from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Batch, Step
 from labkit.variants.registry import make_step
-from labtrace.errors import LabkitError, check_at_least
+from labtrace.errors import check_at_least
 
 EXCLUDED = {
     "data_parallel": "it averages gradients, and here weights are averaged",

@@ -27,7 +27,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 START_US = 6.6  # until the first message of a collective leaves: NCCL's baseLat for rings, src/graph/tuning.cc
 

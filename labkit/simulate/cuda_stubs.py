@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.optim import optimizer
 from torch.overrides import TorchFunctionMode
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 NO_FORWARD = 2**63  # autograd nodes that belong to no forward operator have sequence numbers above this
 

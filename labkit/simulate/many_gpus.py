@@ -16,12 +16,13 @@ from dataclasses import replace as with_changes
 
 import pandas
 
+from labkit.errors import LabkitError
 from labkit.simulate.clusters import CLUSTERS, Cluster, all_reduce_us
 from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.operator_replay import HOST_US, of_measured, profiled_stream, replay
 from labkit.stamp import stamp
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import check_known
 from labtrace.replay.launch_queue import Launch, Timeline, play
 from labtrace.replay.trace_file import Replay
 

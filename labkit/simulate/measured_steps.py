@@ -14,13 +14,13 @@ import pandas
 import torch
 from torch.nn.functional import cross_entropy
 
+from labkit.errors import LabkitError
 from labkit.models.cyclegan import CycleGAN
 from labkit.networks.generators import make_generator
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.meta_device import QuickBatchNorm, program_operators, step_operators
 from labkit.simulate.operator_replay import HOST_US, OF_MEASURED, replay
 from labkit.stamp import stamp
-from labtrace.errors import LabkitError
 
 STEPS = Path(__file__).parents[2] / "data" / "measured" / "steps.csv"  # in a clone; an installed package has none
 ONE_AT_A_TIME = 3  # The V100's steps are of 2022: Adam updated each weight by itself, and 3 steps were timed together.

@@ -20,13 +20,13 @@ from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from labkit.errors import LabkitError
 from labkit.measure.record import Pair
 from labkit.measure.roofline import FLOPS
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Step
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.variants.registry import make_step
-from labtrace.errors import LabkitError
 
 Shape = tuple[int, ...]
 

@@ -10,11 +10,12 @@ from itertools import groupby
 
 import torch
 
+from labkit.errors import LabkitError
 from labkit.simulate.cost_model import ROOFLINES, Kernel, Roofline, kernels
 from labkit.simulate.meta_device import Operator
-from labtrace.errors import LabkitError
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
+from labtrace.trace import Trace
 
 # The lab's host, in microseconds a launch: that of the course paper (data/paper) at batch 1, where it was too slow.
 # A step had 4,668 calls that launch a kernel, a copy or a memset. It took 88 ms, and 134.6 ms under the profiler: 18.9
@@ -25,6 +26,7 @@ RECORDED_HOST_US = 29.0
 # Of these devices others measured steps. For eight of ten, SIMULATED over measured time is in this range: see
 # `labkit.simulate.error_range`.
 MEASURED, OF_MEASURED = ("A100", "V100"), (0.8, 1.2)
+what_if = Trace.what_if  # a recording in the place of operators
 
 
 def replay(

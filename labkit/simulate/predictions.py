@@ -10,13 +10,14 @@ import pandas
 import torch
 from torch import Tensor, nn
 
+from labkit.errors import LabkitError
 from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.simulate.measured_steps import error_range
 from labkit.simulate.meta_device import LiveBytes, Operator, QuickBatchNorm, Recorder
 from labkit.simulate.operator_replay import HOST_US, MEASURED, replay
 from labkit.stamp import stamp
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import check_known
 
 
 def predict(

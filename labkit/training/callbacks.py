@@ -20,11 +20,10 @@ from tqdm.auto import tqdm
 from labkit import ranks
 from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.data.images import write_picture
-from labkit.errors import DataError, TrainingError, check_overrides
+from labkit.errors import DataError, LabkitError, TrainingError, check_overrides
 from labkit.models.model import run_network
 from labkit.training import checkpoints
 from labkit.training.run import Run
-from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 LOSSES = "losses.csv"

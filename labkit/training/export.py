@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.fx.experimental import _config as shapes_config
 
 import labkit
+from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.networks.layers import Generator, channels_of
 from labkit.training.checkpoints import load_model
 from labkit.training.reference_weights import load_generator
-from labtrace.errors import LabkitError, check_known
+from labtrace.errors import check_known
 from labtrace.files import atomic_write
 
 LIMIT = 1e-3  # largest difference from PyTorch that an exported network may have: an eighth of a level of grey

@@ -16,13 +16,13 @@ from labkit import ranks
 from labkit.data.batches import PREFETCH, UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
-from labkit.errors import TrainingError
+from labkit.errors import LabkitError, TrainingError
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
 from labkit.training.interrupts import Stopped, interrupts
 from labkit.training.run import Run, resumed, save_run
-from labtrace.errors import LabkitError, check_at_least
+from labtrace.errors import check_at_least
 
 
 class Wishes(NamedTuple):

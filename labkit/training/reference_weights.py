@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import CheckpointError
+from labkit.errors import CheckpointError, LabkitError
 from labkit.models import CycleGAN
 from labkit.models.model import Model
 from labkit.networks.generators import make_generator
 from labkit.networks.layers import Generator
 from labkit.training import checkpoints
-from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 NETWORKS = ("G_A", "G_B", "D_A", "D_B")

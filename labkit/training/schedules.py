@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 
 def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int], float]:

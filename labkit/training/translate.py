@@ -15,10 +15,10 @@ from tqdm.auto import tqdm
 from labkit.data.batches import to_float, to_uint8
 from labkit.data.images import IN_FILES, find_pictures, read_picture, write_picture
 from labkit.devices import out_of_memory
-from labkit.errors import DataError
+from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator, channels_of
-from labtrace.errors import LabkitError, check_exists, check_known
+from labtrace.errors import check_exists, check_known
 
 
 def translate(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from labkit.errors import LabkitError
 from labkit.models.step import Batch
 from labkit.variants import SpeedUp
-from labtrace.errors import LabkitError
 
 
 class Accumulate(SpeedUp):

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labkit.errors import DataError
+from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import SpeedUp
-from labtrace.errors import LabkitError
 
 
 class Graph(SpeedUp):

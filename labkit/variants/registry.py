@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from labkit.errors import check_overrides
+from labkit.errors import LabkitError, check_overrides
 from labkit.models.cyclegan import CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Step
@@ -26,7 +26,7 @@ from labkit.variants.recompute import Recompute
 from labkit.variants.streams import Streams
 from labkit.variants.subpixel import Subpixel
 from labkit.variants.winograd import Winograd
-from labtrace.errors import LabkitError, check_at_least, check_known
+from labtrace.errors import check_at_least, check_known
 
 if TYPE_CHECKING:
     import pandas

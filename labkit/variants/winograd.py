@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import Substitutes
 from labkit.variants.compile import compiler
 from labkit.variants.fused_norm import norms
-from labtrace.errors import LabkitError
 from labtrace.files import atomic_write
 
 C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}

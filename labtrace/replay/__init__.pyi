@@ -5,6 +5,5 @@ from labtrace.replay.launch_queue import play as play
 from labtrace.replay.launch_queue import replay_graph as replay_graph
 from labtrace.replay.recorded_replay import ReplayWarning as ReplayWarning
 from labtrace.replay.recorded_replay import read_launches as read_launches
-from labtrace.replay.recorded_replay import what_if as what_if
 from labtrace.replay.trace_file import Replay as Replay
 from labtrace.replay.trace_file import write_trace as write_trace

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from labtrace.errors import LabkitError
-from labtrace.intervals import busy, levels
-from labtrace.tables import idle_causes
+from labtrace.errors import LabError
+from labtrace.events.intervals import busy, levels
+from labtrace.tables.gpu import idle_causes
 
 QUEUE_LIMIT = 1024  # launches waiting in one stream, as its users report: https://stackoverflow.com/q/53970187
 GAP_US = 1.0  # between two kernels of a stream that does not wait: an assumption, of the right order for GPUs
@@ -130,11 +130,11 @@ def play(
         gap_us: the pause of a stream between two kernels, in microseconds.
 
     Raises:
-        LabkitError: a launch waits for a launch that is not before it in the list.
+        LabError: a launch waits for a launch that is not before it in the list.
     """
     for i, launch in enumerate(launches):
         if not all(0 <= other < i for other in launch.after):
-            raise LabkitError(f"launch {i} ({launch.name}): after={launch.after} must hold positions before {i} only.")
+            raise LabError(f"launch {i} ({launch.name}): after={launch.after} must hold positions before {i} only.")
     waits = synchronise if isinstance(synchronise, Mapping) else dict.fromkeys(synchronise)
     streams = [launch.stream for launch in launches]
     shared = len(set(streams)) > 1 and any(launch.share for launch in launches)

@@ -1,8 +1,8 @@
 """A recorded trace, played again with one thing changed: SIMULATED, but with durations that were measured.
 
 We read from the recording the duration and the stream of every kernel, the host's time between one launch and the
-next, and the waits, as far as they show: see `labtrace.dependencies`. The pause between two kernels of a stream is the
-mean of the recorded pauses.
+next, and the waits, as far as they show: see `labtrace.tables.dependencies`. The pause between two kernels of a stream
+is the mean of the recorded pauses.
 
 The model leaves out some things. Where the host worked after a launch and then waited, this work counts as done after
 the wait. Kernels that ran together keep their recorded durations, even if a change separates them. A kernel has no
@@ -15,21 +15,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection
 from dataclasses import replace as with_changes
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas
 
-from labtrace.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
-from labtrace.dialects import OPERATORS
-from labtrace.errors import LabkitError
-from labtrace.intervals import busy
-from labtrace.rank import Rank, innermost
+from labtrace.errors import LabError
+from labtrace.events.dialects import OPERATORS
+from labtrace.events.intervals import busy
+from labtrace.events.rank import Rank, innermost
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
-
-if TYPE_CHECKING:
-    from labtrace.trace import Trace
+from labtrace.tables.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
 
 # The shares of the wall time by which an unchanged replay may differ from its recording without a warning, and at most.
 WARN_ABOVE, REFUSE_ABOVE = 0.05, 0.2
@@ -39,49 +35,13 @@ class ReplayWarning(UserWarning):
     """An unchanged replay differs from its recording."""
 
 
-def what_if(
-    trace: Trace,
-    host: float = 1.0,
-    kernels: float = 1.0,
-    graph: bool = False,
-    data: float = 1.0,
-    rank: int | None = None,
-) -> Replay:
-    """Plays a recorded trace again, unchanged or with something changed: SIMULATED.
-
-    For example, `what_if(trace, host=0.5).timeline.wall / what_if(trace).timeline.wall` is the share of the time that
-    a host of twice the speed would need. `labtrace/replay/recorded_replay.py` says what the model leaves out.
-    How far to trust it: of two pairs of public recordings, before and after just such a change, it foretold 2.73 where
-    2.69 was recorded (a graph), and 1.40 where it was 1.38 by the median step and 1.24 over all (loader workers).
-
-    Args:
-        trace: with host and GPU.
-        host: a factor on the host's time, but not on its waits or on the loading of data.
-        kernels: a factor on the durations of all kernels. The host's time to launch them stays.
-        graph: whether one call launches each step, as a CUDA graph. This call and the loading of data then are all of
-            the host's time in a step: waits in the middle of the step are left out.
-        data: a factor on the time in which the host loads data, or waits for its loader: 0 is a loader that is always
-            ahead. Only labkit's range "data" and the DataLoader's own are known to load data. Loader processes that
-            take cores from the host are left out.
-        rank: to play, of a trace of several.
-
-    Raises:
-        TraceError: the trace holds no GPU activity.
-        LabkitError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
-            or, for a graph, no steps, or the unchanged replay differs from the recording by more than `REFUSE_ABOVE`.
-
-    Warns:
-        ReplayWarning: it differs by more than `WARN_ABOVE`.
-    """
-    ranks = list(trace.ranks)
-    if rank not in (ranks if rank is not None or len(ranks) > 1 else [None]):
-        raise LabkitError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
-    chosen = trace.ranks[ranks[0] if rank is None else rank]
-    recorded = read_launches(chosen)
-    warn_of(replay_doubt(chosen, recorded.timeline.kernel_start, recorded.timeline.kernel_end))
+def replay_rank(rank: Rank, host: float, kernels: float, graph: bool, data: float) -> tuple[Replay, str]:
+    """A rank, played again with something changed, and the doubt of `replay_doubt`: see `labtrace.Trace.what_if`."""
+    recorded = read_launches(rank)
+    doubt = replay_doubt(rank, recorded.timeline.kernel_start, recorded.timeline.kernel_end)
     for factor in (host, kernels, data):
         if not 0 <= factor < np.inf:
-            raise LabkitError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
+            raise LabError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
     launches = [
         with_changes(
             launch,
@@ -93,9 +53,10 @@ def what_if(
     ]
     played = with_changes(recorded, launches=launches)
     played = played.as_graphs() if graph else played
+    stamp = rank.recording.stamp or {}
     assumed = {
-        "torch": (trace.stamp or {}).get("torch", "unknown"),
-        "made_from": trace.stamp or {"file": chosen.recording.file.name},
+        "torch": stamp.get("torch", "unknown"),
+        "made_from": stamp or {"file": rank.recording.file.name},
         "changed": {"host": host, "kernels": kernels, "graph": graph, "data": data},
         "constants": {
             "gap_us": played.gap_us,
@@ -103,7 +64,7 @@ def what_if(
             "graph_us": GRAPH_US if graph else None,
         },
     }
-    return with_changes(played, assumed=assumed)
+    return with_changes(played, assumed=assumed), doubt
 
 
 def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
@@ -117,10 +78,10 @@ def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
         A sentence if one differs by more than `WARN_ABOVE` of the wall time, else "".
 
     Raises:
-        LabkitError: one differs by more than `REFUSE_ABOVE` of it.
+        LabError: one differs by more than `REFUSE_ABOVE` of it.
     """
     if rank.start == rank.stop:
-        raise LabkitError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
+        raise LabError(f"{rank.recording.file}: its kernels took no time at all, so there is nothing to gain.")
     wall, recorded_wall = float(np.max(end) - np.min(begin)), rank.stop - rank.start
     played, recorded = busy(begin, end), rank.busy.length
     pairs = {
@@ -139,7 +100,7 @@ def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     unknown = rank.kernels["call_begin"].isna().mean()
     cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > WARN_ABOVE else ""
     if apart > REFUSE_ABOVE:
-        raise LabkitError(f"{said}{cause} So this trace cannot predict the effect of a change. See Trace.audit().")
+        raise LabError(f"{said}{cause} So this trace cannot predict the effect of a change. See Trace.audit().")
     return f"{said}{cause} A predicted effect of a change is no more exact."
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 from labtrace.files import atomic_write, check_writable
 from labtrace.ranges import RANGE
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch, Timeline, play
@@ -82,7 +82,7 @@ class Replay:
         PyTorch then runs no operator and enters no range.
 
         Raises:
-            LabkitError: no launch belongs to a step.
+            LabError: no launch belongs to a step.
         """
         launches, sources = list(self.launches), list(self.sources)
         data_us: dict[int, float] = defaultdict(float)  # of each step
@@ -99,8 +99,8 @@ class Replay:
             sources[i] = Source(sources[first.setdefault(step, i)].call, -1, "", "", step)
             last[step] = i
         if not first:
-            raise LabkitError(
-                "graph: no steps are marked in this trace. Record with labkit.record, or call the profiler's step()."
+            raise LabError(
+                "graph: no steps are marked in this trace. Call step() of torch.profiler's profile after each."
             )
         waits = {i for i in self.synchronised if sources[i].step < 0 or i == last[sources[i].step]}
         # A graph is one entry of the queue, so the limit does not apply.
@@ -124,7 +124,7 @@ def write_trace(played: Replay, path: Path | str, rank: int = 0) -> Path:
         rank: of several, each of which has a file of its own.
 
     Raises:
-        LabkitError: the file cannot be written.
+        LabError: the file cannot be written.
     """
     path = Path(path)
     check_writable(path)

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import pandas
 import plotly.graph_objects as go
 
-from labtrace.errors import LabkitError
-from labtrace.rank import Rank
-from labtrace.reading import entry
+from labtrace.errors import LabError
+from labtrace.events.rank import Rank
+from labtrace.events.reading import entry
 from labtrace.show.style import ABOVE, BELOW, CLEAR, EDGE, escaped, mark_simulated, panels, shortened, text_on
 from labtrace.trace import Trace
 
@@ -42,7 +42,7 @@ def by_name(traces: Traces) -> dict[str, Trace]:
             several of these by name.
 
     Raises:
-        LabkitError: there is none, or something else.
+        LabError: there is none, or something else.
         TraceError: a path holds no trace that can be read.
     """
     if isinstance(traces, Mapping) and traces:
@@ -58,7 +58,7 @@ def _opened(recording: Any) -> Trace:
         return Trace(recording)
     hta = sys.modules.get("hta.trace_analysis")
     if hta is None or not isinstance(recording, hta.TraceAnalysis):
-        raise LabkitError(
+        raise LabError(
             f"{recording!r:.80} is no trace: give a labtrace.Trace, the path of a trace or of a folder of them, HTA's "
             "TraceAnalysis, or several of these by name: {'mine': labtrace.Trace(path)}."
         )
@@ -72,7 +72,7 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
     """HTA's analysis of a trace's files: the one that the trace was made from, or else one with HTA's defaults.
 
     Raises:
-        LabkitError: HTA is not installed, or fails in reading the trace.
+        LabError: HTA is not installed, or fails in reading the trace.
     """
     if trace in _ANALYSES:
         return _ANALYSES[trace]
@@ -84,9 +84,9 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
 
         _ANALYSES[trace] = TraceAnalysis(trace_files=files, trace_dir="")
     except ImportError as error:
-        raise LabkitError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
+        raise LabError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
     except Exception as error:  # HTA raises nearly anything
-        raise LabkitError(
+        raise LabError(
             f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labtrace's own "
             "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
         ) from error
@@ -119,7 +119,7 @@ def joined(
     for name, trace in traces.items():
         try:
             table = of_trace(trace)
-        except LabkitError as error:
+        except LabError as error:
             if lacking is None or len(lacking) == len(traces) - 1:
                 raise
             first = next(iter(trace.ranks.values()))

@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets
 import plotly.graph_objects as go
 
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 from labtrace.show.bars import Traces, by_name, each_rank
 from labtrace.show.hta import TABLES
 from labtrace.show.style import escaped
@@ -32,7 +32,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
         traces: a trace, or traces by name, as `labtrace.show.trace` takes them.
 
     Raises:
-        LabkitError: there is no trace.
+        LabError: there is no trace.
     """
     recordings = by_name(traces)
     steps = max(len(_steps(one)) for one in recordings.values())
@@ -71,7 +71,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
                 begin, end = values["interval"]
                 settings = dict(begin_us=begin * percent_us, end_us=end * percent_us)
             return trace(chosen, view, **settings)
-        except LabkitError as error:  # events are missing, or it cannot be played again
+        except LabError as error:  # events are missing, or it cannot be played again
             title = "<br>".join(map(escaped, textwrap.wrap(str(error), 80)))
             return go.Figure(layout=dict(title=title, meta={"text": str(error)}))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas
 import plotly.graph_objects as go
 
-from labtrace.errors import LabkitError, check_known
-from labtrace.intervals import levels
+from labtrace.errors import LabError, check_known
+from labtrace.events.intervals import levels
 from labtrace.show.bars import Traces, analysis_of, by_name, finish, rank_names, readable
 from labtrace.show.style import escaped, shortened, table_of
 from labtrace.trace import Trace
@@ -37,7 +37,7 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
             `get_queue_length_summary`. Times are in microseconds.
 
     Raises:
-        LabkitError: HTA is not installed, cannot read the recording, or has no such table; or a process used several
+        LabError: HTA is not installed, cannot read the recording, or has no such table; or a process used several
             GPUs.
         TraceError: there is no GPU activity.
     """
@@ -47,7 +47,7 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
         for rank in trace.ranks.values():
             rank.check_gpu()
             if rank.recording.gpus > 1:
-                raise LabkitError(f"{rank.recording.file}: HTA cannot tell the {rank.recording.gpus} GPUs in it apart.")
+                raise LabError(f"{rank.recording.file}: HTA cannot tell the {rank.recording.gpus} GPUs in it apart.")
         analysis = analysis_of(trace)
         for (number, shown), hta_number in zip(rank_names(name, trace).items(), analysis.t.traces, strict=True):
             compared = TABLES[table](analysis, hta_number, trace, number).rename_axis("HTA's name").reset_index()

@@ -45,7 +45,7 @@ def write_page(path: Path | str, title: str, heading: str, parts: Iterable[str |
     """Writes parts one below the other: HTML, and figures.
 
     Raises:
-        LabkitError: the file cannot be written.
+        LabError: the file cannot be written.
     """
     body = "\n".join(_drawn(part) if isinstance(part, go.Figure) else part for part in parts)
     plotly = base64.b64encode(gzip.compress(get_plotlyjs().encode())).decode()

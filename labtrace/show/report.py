@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 import pandas
 import plotly.graph_objects as go
 
-from labtrace import processor
-from labtrace.communication import in_words as ranks_in_words
-from labtrace.difference import Comparison, compare, step_walls
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
+from labtrace.findings.difference import Comparison, compare, step_walls
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show.bars import Traces, by_name, readable
 from labtrace.show.page import write_page
 from labtrace.show.style import in_words, shortened
 from labtrace.show.views import trace
+from labtrace.tables import processor
+from labtrace.tables.communication import in_words as ranks_in_words
 from labtrace.trace import Trace
 
 # Views. Those in detail are drawn of one rank only.
@@ -98,7 +98,7 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
         path: of the page.
 
     Raises:
-        LabkitError: the page cannot be written.
+        LabError: the page cannot be written.
     """
     traces = by_name(traces)
     parts = [*_beginning(traces)]
@@ -127,7 +127,7 @@ def report_data(traces: Traces) -> dict[str, Any]:
             try:
                 with warnings.catch_warnings(action="ignore", category=ReplayWarning):  # the summary says it, too
                     found[name][table] = _records(getattr(each, table)().groupby("rank", sort=False))
-            except LabkitError as error:
+            except LabError as error:
                 found[name][table] = str(error)
     if comparison := _comparison(traces):
         tables = {by: _records(table) for by, table in comparison.tables.items()}
@@ -146,7 +146,7 @@ def _comparison(traces: Mapping[str, Trace]) -> Comparison | None:
     before, after = traces.values()
     try:
         return compare(before.ranks, after.ranks)
-    except LabkitError as error:
+    except LabError as error:
         return Comparison(_without_paths(error, traces), {})
 
 
@@ -185,7 +185,7 @@ def _between_ranks(whose: str, name: str, each: Trace) -> Iterator[Part | str | 
     """Who waited for whom: in a sentence, a figure, and a table with a line for each rank."""
     try:
         table = each.communication()
-    except LabkitError:  # the verdict says why
+    except LabError:  # the verdict says why
         return
     if said := ranks_in_words(table):
         yield Part(f"{whose}{said}")
@@ -202,7 +202,7 @@ def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
         for row in each.summary().itertuples():
             named = whose + (f"Rank {row.rank}: " if len(each.ranks) > 1 else "")
             yield Part(f"{named}{row.verdict}", "" if named and row.first_remedy else row.why)
-    except LabkitError as error:
+    except LabError as error:
         yield Part(whose + _without_paths(error, {"": each}))
 
 
@@ -212,7 +212,7 @@ def _advice(whose: str, each: Trace) -> Iterator[Part]:
     try:
         with warnings.catch_warnings(action="ignore", category=ReplayWarning):
             table = each.processor() if on_cpu else each.remedies()
-    except LabkitError:  # the verdict says why
+    except LabError:  # the verdict says why
         return
     table = table[table["share_of_wall"] >= LEAST_SHARE].rename(columns={"rank": "of rank", "kind": "cause"})
     # Work cannot go altogether: what half of it is worth.
@@ -236,7 +236,7 @@ def _figures(traces: Mapping[str, Trace]) -> Iterator[str | go.Figure]:
                 shown = _typical_step(shown)
             figure = trace(shown, view)
             yield from (figure, in_words(figure))
-        except LabkitError as error:
+        except LabError as error:
             errors.append(f"<li>{html.escape(_without_paths(error, traces))}</li>")
     if errors:
         yield f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>"
@@ -248,13 +248,13 @@ def _one_rank(name: str, each: Trace) -> Iterator[tuple[str, Trace]]:
         yield name, each
         return
     one, number = copy.copy(each), min(each.ranks)
-    with contextlib.suppress(LabkitError, ValueError):  # a GPU's work is missing, or the straggler is NaN
+    with contextlib.suppress(LabError, ValueError):  # a GPU's work is missing, or the straggler is NaN
         number = int(each.communication()["straggler"][0])
     one.ranks = {number: each.ranks[number]}
     yield f"{name}, rank {number}", one
 
 
-def _without_paths(error: LabkitError, traces: Mapping[str, Trace]) -> str:
+def _without_paths(error: LabError, traces: Mapping[str, Trace]) -> str:
     """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
     files, said = [rank.recording.file for each in traces.values() for rank in each.ranks.values()], str(error)
     if len(files) == 1:
@@ -269,7 +269,7 @@ def _typical_step(traces: Mapping[str, Trace]) -> dict[str, Trace]:
     """Of each trace the step with the median wall time, or the whole trace if no step is marked."""
     parts = dict(traces)
     for name, each in traces.items():
-        with contextlib.suppress(LabkitError, IndexError):  # a rank lacks this step, or no step is marked
+        with contextlib.suppress(LabError, IndexError):  # a rank lacks this step, or no step is marked
             steps = step_walls(next(iter(each.ranks.values()))).sort_values().index
             parts[name] = each.steps(int(steps[(len(steps) - 1) // 2]))
     return parts

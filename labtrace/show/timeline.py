@@ -6,12 +6,12 @@ import numpy as np
 import pandas
 import plotly.graph_objects as go
 
-from labtrace.dialects import CALLS
-from labtrace.errors import LabkitError
-from labtrace.processor import stretches
-from labtrace.rank import Rank
+from labtrace.errors import LabError
+from labtrace.events.dialects import CALLS
+from labtrace.events.rank import Rank
 from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined
 from labtrace.show.style import FAINT, HOST, INK, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
+from labtrace.tables.processor import stretches
 from labtrace.trace import Trace
 
 MOST_BARS = 1500
@@ -59,12 +59,12 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
         end_us: where to end, counted in the same way, or None for the last event.
 
     Raises:
-        LabkitError: it does not begin before it ends.
+        LabError: it does not begin before it ends.
         TraceError: the activity of the GPU is missing.
     """
     end_us = length_us(traces) if end_us is None else end_us
     if not begin_us < end_us:
-        raise LabkitError(f"begin_us={begin_us}, end_us={end_us}: the interval has to begin before it ends.")
+        raise LabError(f"begin_us={begin_us}, end_us={end_us}: the interval has to begin before it ends.")
     ranks = each_rank(traces)
     drawn, told = [], []
     for name, rank in ranks.items():

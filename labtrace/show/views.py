@@ -13,8 +13,8 @@ from typing import Any
 import pandas
 import plotly.graph_objects as go
 
-from labtrace.errors import LabkitError, check_known
-from labtrace.rank import NOWHERE
+from labtrace.errors import LabError, check_known
+from labtrace.events.rank import NOWHERE
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show import style
 from labtrace.show.bars import Looks, Traces, bars, by_name, each_rank, finish, joined, readable
@@ -75,7 +75,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "hta" | HTA's tables beside labtrace's numbers: see `labtrace.show.hta` | `table` |
 
     Raises:
-        LabkitError: there is no such view.
+        LabError: there is no such view.
         TraceError: no trace has the events that the view needs, such as GPU activity. If only some lack them, the
             figure says which.
     """
@@ -131,7 +131,7 @@ class Bars:
         missing = [name for name in each_rank(traces) if name not in set(drawn["recording"])]
         notes = [f"Nothing to show: {', '.join(missing)}"] if missing else []
         if drawn.empty:
-            raise LabkitError(f"{self.title}: no row of the table for {', '.join(missing)}.")
+            raise LabError(f"{self.title}: no row of the table for {', '.join(missing)}.")
         shares = "share" in (self.value if self.series else next(iter(self.looks)))
         unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
         axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])

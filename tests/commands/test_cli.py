@@ -30,8 +30,8 @@ def test_a_warning_does_not_take_the_place_of_the_error(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["labkit", "train"])
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back afterwards
     with pytest.raises(SystemExit):
-        labtrace.cli.run(command, report_error=errors.append)
-    assert errors == ["it failed"] and capsys.readouterr().err == "labkit: slow here\n"
+        labtrace.cli.run(command, "labkit", report_error=lambda *said: errors.append(said))
+    assert errors == [("it failed", "labkit")] and capsys.readouterr().err == "labkit: slow here\n"
 
 
 @pytest.mark.filterwarnings("always:pictures left out")

@@ -21,9 +21,10 @@ def train(call, tmp_path):
     return lambda *options, steps=2: call("train", "--out", tmp_path / "run", *SMALL, "--steps", steps, *options)
 
 
-def test_the_version_is_printed():
-    done = subprocess.run([sys.executable, "-m", "labkit", "--version"], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == (f"labkit {labkit.__version__}\n", "")
+@pytest.mark.parametrize("program", ["labtrace", "labkit", "labcourse"])
+def test_each_command_names_itself(program):
+    done = subprocess.run([sys.executable, "-m", program, "--version"], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{program} {labkit.__version__}\n", "")
 
 
 def test_json_is_all_there_is_on_standard_output(train, tmp_path):

@@ -11,9 +11,8 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 import labkit
 from labkit import sweeps
 from labkit.commands.sweeping import divided
-from labkit.errors import CheckpointError, TrainingError
+from labkit.errors import CheckpointError, LabkitError, TrainingError
 from labkit.training import checkpoints
-from labtrace.errors import LabkitError
 
 SPACE = {"x": "0.0:1.0"}
 

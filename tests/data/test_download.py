@@ -10,8 +10,7 @@ import pytest
 
 import labkit
 from labkit.data import folders as public
-from labkit.errors import DataError
-from labtrace.errors import LabkitError
+from labkit.errors import DataError, LabkitError
 
 
 def archive(*entries):

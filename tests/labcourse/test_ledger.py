@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from labcourse.ledger import Ledger, ledger_file, scores
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 
 def test_predictions_of_several_notebooks_are_scored(tmp_path):

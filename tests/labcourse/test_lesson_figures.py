@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import labcourse
+from labkit.errors import LabkitError
 from labkit.measure.quality import GOAL
 from labkit.simulate import error_range
-from labtrace.errors import LabkitError
 from labtrace.show.style import in_words
 
 STAMP = {"device": "Imaginary", "torch": "2.11", "threads": 1, "data": "fruit", "size": 64, "batch_shape": [1, 3, 8, 8]}

@@ -3,8 +3,8 @@
 import pytest
 
 import labcourse
+from labkit.errors import LabkitError
 from labkit.simulate import HOST_US, RECORDED_HOST_US
-from labtrace.errors import LabkitError
 
 
 def own_ms(name):

@@ -15,8 +15,8 @@ import labcourse.cli
 from labcourse.speedrun import RULES, BrokenRule, Heat, RaceJudge, ladder, race, race_judge, verdict
 from labcourse.speedrun.yardstick import PORTION
 from labkit import to_float
+from labkit.errors import LabkitError
 from labkit.measure.quality import GOAL
-from labtrace.errors import LabkitError
 from tools.ladder import PAGE, filled
 
 HONEST = Path(__file__).with_name("speedrun_entry.py").read_text(encoding="utf-8")
@@ -239,7 +239,7 @@ def test_an_entry_that_is_not_there_is_named_as_it_was_typed(monkeypatch, capsys
         labcourse.cli.main()
     assert (
         capsys.readouterr().err
-        == "labkit: mine.py: there is no such file or folder. Name the Python file of your entry.\n"
+        == "labcourse: mine.py: there is no such file or folder. Name the Python file of your entry.\n"
     )
 
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-import labkit
-from labtrace import achieved
+import labtrace
+from labtrace.tables import achieved
 
 US = 10.0  # that each kernel takes
 
@@ -67,7 +67,7 @@ def rates(trace, tmp_path):
         trace.save(path)
     else:
         path.write_text(json.dumps(trace))
-    table = labkit.Trace(path).achieved()
+    table = labtrace.Trace(path).achieved()
     assert table["us"].is_monotonic_decreasing
     return table.set_index(["name", "inputs"])
 
@@ -133,5 +133,5 @@ def test_a_trace_without_shapes_says_how_to_record_them(tmp_path):
     trace = SyntheticTrace()
     trace.operator("aten::mm", 0, 10)
     trace.launch(2, 20, 10)
-    with pytest.raises(labkit.TraceError, match="trace.json: no shapes .*record_shapes=True"):
+    with pytest.raises(labtrace.TraceError, match="trace.json: no shapes .*record_shapes=True"):
         rates(trace, tmp_path)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from synthetic_trace import SyntheticTrace
 
-import labkit
-from labkit.simulate import Launch, Replay, write_trace
-from labtrace.critical_path import segments
+from labtrace import Trace
+from labtrace.replay import Launch, Replay, write_trace
 from labtrace.replay.trace_file import Source
+from labtrace.tables.critical_path import segments
 
 
 def path_of(trace, tmp_path):
     """The path, {(where, what): us}, after checking that its parts follow each other without a gap."""
-    trace = labkit.Trace(trace.save(tmp_path / "trace.json"))
+    trace = Trace(trace.save(tmp_path / "trace.json"))
     parts = segments(trace.ranks[0])
     ends = parts["begin_us"] + parts["us"]
     assert np.allclose(ends[:-1], parts["begin_us"][1:]) and (parts["us"] > 0).all()
@@ -122,7 +122,7 @@ def random_step(seed):
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_beside_the_path_counts(seed, tmp_path):
     played = random_step(seed)
-    trace = labkit.Trace(write_trace(played, tmp_path / "trace.json"))
+    trace = Trace(write_trace(played, tmp_path / "trace.json"))
     path = segments(trace.ranks[0])
     wall = played.timeline.kernel_end.max() - played.timeline.kernel_start.min()
     assert path["us"].sum() == pytest.approx(wall, abs=0.01)
@@ -154,7 +154,7 @@ def test_hta_finds_the_same_path_on_one_stream(tmp_path):
     path = trace.save(tmp_path / "trace.json")
     graph, found = TraceAnalysis(trace_files={0: str(path)}, trace_dir="").critical_path_analysis(0, "ProfilerStep", 0)
     theirs = graph.get_critical_path_breakdown().groupby("bound_by")["duration"].sum()
-    ours = labkit.Trace(path).critical_path().groupby(["what", "name"])["us"].sum()
+    ours = Trace(path).critical_path().groupby(["what", "name"])["us"].sum()
     assert found and ours.sum() == 3597 - 20
     assert theirs["gpu_compute_bound"] == ours["matrix products"].sum() + ours["pointwise and other"].sum() == 2010
     assert theirs["gpu_kernel_kernel_overhead"] == ours["pause between kernels"].sum() == 19

@@ -9,8 +9,8 @@ import pandas
 import pytest
 from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
 
-from labtrace.dialects import fine_kinds
-from labtrace.reading import TraceError
+from labtrace.errors import TraceError
+from labtrace.events.dialects import fine_kinds
 from labtrace.trace import Trace
 
 OLD = {
@@ -133,7 +133,7 @@ def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, t
     trace.operator("aten::add", 0, 20)
     trace.event(category, "Add", 40, 30)
     opened = Trace(trace.save(tmp_path / "trace.json"))
-    message = rf"a device that labkit does not read \({told}\)" if told else "recorded on a CPU"
+    message = rf"a device that labtrace does not read \({told}\)" if told else "recorded on a CPU"
     with pytest.raises(TraceError, match=message):
         opened.temporal()
     assert opened.operators()["name"].tolist() == ["aten::add"]

@@ -5,10 +5,10 @@ import re
 import pytest
 from synthetic_trace import SyntheticTrace
 
-import labkit
-from labkit.simulate import Launch, Replay, write_trace
-from labtrace.difference import compare
-from labtrace.errors import LabkitError
+from labtrace import Trace
+from labtrace.errors import LabError
+from labtrace.findings.difference import compare
+from labtrace.replay import Launch, Replay, write_trace
 from labtrace.replay.trace_file import Source
 
 
@@ -35,7 +35,7 @@ def both(tmp_path):
     before, after = tmp_path / "before.json", tmp_path / "after.json"
     training(BEFORE, 3).save(before)
     training(AFTER, 2).save(after)
-    return labkit.Trace(before), labkit.Trace(after)
+    return Trace(before), Trace(after)
 
 
 def rows(table):
@@ -90,19 +90,19 @@ def test_kernels_of_the_steps_before_the_first_recorded_one_are_of_no_step(both,
         late.kernel(20 * place, 15, name="relu")
     late.kernel(2350, 5, name="copy")  # its launch is lost, and it ran in the steps
     late.launch(4001, 4010, 7, name="afterwards")
-    table = both[0].diff(labkit.Trace(late.save(tmp_path / "late.json"))).set_index("name")
+    table = both[0].diff(Trace(late.save(tmp_path / "late.json"))).set_index("name")
     assert "afterwards" not in table.index
     assert table.loc["relu", ["us_other", "change"]].tolist() == [30, "same"]
     assert table.loc["copy", "count_other"] == pytest.approx(4 / 3)
-    steps = [labkit.Trace(tmp_path / name).summary()["step_us"].item() for name in ("before.json", "late.json")]
+    steps = [Trace(tmp_path / name).summary()["step_us"].item() for name in ("before.json", "late.json")]
     assert steps == [1000, 1000], "the walls that can be compared"
 
 
 def test_traces_without_steps_are_compared_whole_and_with_them_not_at_all(both, tmp_path):
-    plain = labkit.Trace(training(BEFORE, 3, marked=False).save(tmp_path / "plain.json"))
+    plain = Trace(training(BEFORE, 3, marked=False).save(tmp_path / "plain.json"))
     assert rows(plain.diff(plain))["relu"] == (6, 90, 6, 90, "same")
     for one, other in ((plain, both[0]), (both[0], plain)):
-        with pytest.raises(LabkitError, match="plain.json: no steps in this trace, but in before.json"):
+        with pytest.raises(LabError, match="plain.json: no steps in this trace, but in before.json"):
             one.diff(other)
 
 
@@ -110,14 +110,14 @@ def test_where_no_step_is_marked_kernels_of_before_the_recording_do_not_count(tm
     plain, late = training(BEFORE, 3, marked=False), training(BEFORE, 3, marked=False)
     for place in range(20):
         late.kernel(-400 + 20 * place, 15, name="relu")
-    before, after = (labkit.Trace(each.save(tmp_path / f"{id(each)}.json")) for each in (plain, late))
+    before, after = (Trace(each.save(tmp_path / f"{id(each)}.json")) for each in (plain, late))
     assert rows(before.diff(after))["relu"] == (6, 90, 6, 90, "same")
     assert compare(before.ranks, after.ranks).words.startswith("The recording took 2,155 us and takes 2,155: the same")
 
 
 def test_a_difference_to_a_simulation_is_one(both, tmp_path):
     played = Replay([Launch("relu", 5.0, 5.0)], [Source(0, -1, "", "", 0)], (), "A100", {})
-    simulated = labkit.Trace(write_trace(played, tmp_path / "simulated.json"))
+    simulated = Trace(write_trace(played, tmp_path / "simulated.json"))
     for table in (both[0].diff(simulated), simulated.diff(both[0])):
         assert table.columns.name == "SIMULATED" and table.attrs["stamp"]["SIMULATED"]
     assert both[0].diff(both[1]).columns.name is None
@@ -128,11 +128,11 @@ def test_ranks_are_compared_with_their_own(both, tmp_path):
     folder.mkdir()
     for number, kernels in enumerate((AFTER, BEFORE)):
         training(kernels, rank=number).save(folder / f"{number}.json")
-    ranks = labkit.Trace(folder)
+    ranks = Trace(folder)
     table = ranks.diff(both[1])  # of rank 0
     assert set(table["rank"]) == {0} and set(table["change"]) == {"same"}
     assert set(ranks.diff(ranks)["rank"]) == {0, 1}
-    alone = labkit.Trace(folder / "1.json")
+    alone = Trace(folder / "1.json")
     assert set(alone.diff(both[0])["change"]) == {"same"}  # one rank each
 
 
@@ -146,7 +146,7 @@ def test_by_operator_new_names_of_kernels_are_no_new_work(both):
     }
     kinds = both[0].diff(both[1], by="kind").set_index("kind")
     assert kinds.loc["matrix products", ["us", "us_other"]].tolist() == [40, 20]
-    with pytest.raises(LabkitError, match="by='kernel'"):
+    with pytest.raises(LabError, match="by='kernel'"):
         both[0].diff(both[1], by="kernel")
 
 
@@ -158,7 +158,7 @@ def test_the_kernels_of_a_graph_have_no_operator_so_kernels_are_compared(both, t
         call = graph.call(1000 * step + 3, name="cudaGraphLaunch")
         for place, (name, _, us) in enumerate(BEFORE):
             graph.kernel(1000 * step + 300 + 50 * place, us, call, name)
-    graph = labkit.Trace(graph.save(tmp_path / "graph.json"))
+    graph = Trace(graph.save(tmp_path / "graph.json"))
     compared = compare(both[0].ranks, graph.ranks)
     assert "no operator, as in a CUDA graph, so kernels are compared" in compared.words
     assert list(compared.tables) == ["steps", "kind", "kernel"]
@@ -173,7 +173,7 @@ def taking(walls, path):
         trace.range(f"ProfilerStep#{number}", begin, us)
         trace.launch(begin, begin + 10, us / 2)
         begin += us
-    return labkit.Trace(trace.save(path)).ranks
+    return Trace(trace.save(path)).ranks
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_step_that_is_alone_begins_with_its_mark_or_after_the_work_of_the_step
         trace.launch(0, 50, 100 + late)
     trace.range("ProfilerStep#1", 150, 1450)
     trace.launch(1100, 1150, 500)
-    found = compare(*[labkit.Trace(trace.save(tmp_path / "trace.json")).ranks] * 2).words
+    found = compare(*[Trace(trace.save(tmp_path / "trace.json")).ranks] * 2).words
     assert re.search(f"A step took {lasts:,} us .* waits {1 - 500 / lasts:.0%} of the time", found)
 
 
@@ -215,7 +215,7 @@ def test_a_step_that_is_alone_may_have_launched_nothing(tmp_path):
     trace = SyntheticTrace()
     trace.range("ProfilerStep#1", 0, 1000)
     trace.launch(1100, 1150, 350)
-    ranks = labkit.Trace(trace.save(tmp_path / "trace.json")).ranks
+    ranks = Trace(trace.save(tmp_path / "trace.json")).ranks
     assert "took 1,500 us and takes 1,500" in compare(ranks, ranks).words
 
 
@@ -225,13 +225,13 @@ def test_by_operator_its_calls_are_counted_however_many_kernels_each_launches(tm
         trace.operator("aten::addmm", 0, 50)
         for number in range(kernels):
             trace.launch(5 + 10 * number, 100 + 100 * number, 40, name="gemm")
-    traces = [labkit.Trace(one.save(tmp_path / f"{n}.json")) for n, one in enumerate((split, whole))]
+    traces = [Trace(one.save(tmp_path / f"{n}.json")) for n, one in enumerate((split, whole))]
     table = traces[0].diff(traces[1], by="operator")
     assert table[["count", "us", "count_other", "us_other", "change"]].to_numpy().tolist() == [[1, 80, 1, 40, "faster"]]
 
 
 def test_whole_recordings_are_compared_where_no_step_is_marked(tmp_path):
-    plain = [labkit.Trace(training(BEFORE, steps, marked=False).save(tmp_path / f"{steps}.json")) for steps in (2, 3)]
+    plain = [Trace(training(BEFORE, steps, marked=False).save(tmp_path / f"{steps}.json")) for steps in (2, 3)]
     assert compare(plain[0].ranks, plain[1].ranks).words.startswith("The recording took 1,155 us and takes 2,155: 1.87")
 
 
@@ -239,7 +239,7 @@ def test_of_several_ranks_those_in_both_count_on_average(both, tmp_path):
     (tmp_path / "ranks").mkdir()
     for number, kernels in enumerate((BEFORE, AFTER)):
         training(kernels, rank=number).save(tmp_path / "ranks" / f"{number}.json")
-    ranks = labkit.Trace(tmp_path / "ranks").ranks
+    ranks = Trace(tmp_path / "ranks").ranks
     table = compare(ranks, ranks).tables["kind"].set_index("kind")
     assert table.loc["matrix products", "before_us"] == (40 + 20) / 2
     assert "Only ranks in both are compared: 0." in compare(ranks, both[0].ranks).words
@@ -249,7 +249,7 @@ def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, tmp_pat
     slower = SyntheticTrace()
     slower.range("ProfilerStep#0", 0, 80)
     slower.operator("aten::conv2d", 0, 60)
-    compared = compare(on_a_cpu.ranks, labkit.Trace(slower.save(tmp_path / "slower.json")).ranks)
+    compared = compare(on_a_cpu.ranks, Trace(slower.save(tmp_path / "slower.json")).ranks)
     assert compared.words.startswith("A step took 50 us and takes 80: 1.60 times slower. A single step")
     table = compared.tables["operator"].set_index("operator")
     assert table.loc["aten::conv2d", ["before_us", "after_us", "change"]].tolist() == [30, 60, "slower"]

@@ -8,7 +8,7 @@ import pytest
 import synthetic_trace
 from synthetic_trace import SyntheticTrace
 
-from labkit import show
+from labtrace import show
 from labtrace.show.explorer import ALL
 from labtrace.show.style import in_words
 from labtrace.show.timeline import MOST_BARS, events_between, length_us, thin

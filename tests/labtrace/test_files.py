@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from labkit.errors import DataError
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError, TraceError
 from labtrace.files import atomic_write, check_folder
 
 
@@ -24,8 +23,8 @@ def test_a_failure_keeps_the_old_file_and_names_the_path_and_the_reason(tmp_path
     path = tmp_path / "file.txt"
     if old:
         path.write_text(old)
-    with pytest.raises(DataError, match="file.txt.*(No space left on device|disk full)") as raised:
-        with atomic_write(path, DataError) as part:
+    with pytest.raises(TraceError, match="file.txt.*(No space left on device|disk full)") as raised:
+        with atomic_write(path, TraceError) as part:
             part.write_text("half")
             raise failure
     assert raised.value.__cause__ is failure and "details" not in str(raised.value)
@@ -44,7 +43,7 @@ def test_an_interruption_keeps_the_old_file_and_stays_an_interruption(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(LabkitError, match="file/file.txt"), atomic_write(tmp_path / "file" / "file.txt"):
+    with pytest.raises(LabError, match="file/file.txt"), atomic_write(tmp_path / "file" / "file.txt"):
         raise AssertionError("nothing is written")
-    with pytest.raises(LabkitError, match="file/folder"):
+    with pytest.raises(LabError, match="file/folder"):
         check_folder(tmp_path / "file" / "folder")

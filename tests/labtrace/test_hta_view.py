@@ -6,10 +6,8 @@ import pytest
 from hta.trace_analysis import TraceAnalysis
 from synthetic_trace import SyntheticTrace
 
-import labcourse
-import labkit
-from labkit import show
-from labtrace.errors import LabkitError
+from labtrace import Trace, show
+from labtrace.errors import LabError
 from labtrace.show import bars
 
 
@@ -61,12 +59,12 @@ def test_of_the_same_events_both_say_the_same(steps, tmp_path):
     assert rows(show.trace(analysis, "hta", table="queue"))["stream 7, max queue_length"] == ("1.0", "1.0", "")
 
 
-def test_of_a_recording_on_several_streams_every_table_but_the_queue_and_idle_agrees():
+def test_of_a_recording_on_several_streams_every_table_but_the_queue_and_idle_agrees(public_trace):
     """HTA's mean queue counts each change alike, and its statistics of compute kernels are of their sums.
 
     Nor does it divide a gap at the end of the call that was late.
     """
-    file = next(iter(labcourse.public_trace("a100_streams").ranks.values())).recording.file
+    file = next(iter(public_trace("a100_streams").ranks.values())).recording.file
     analysis = TraceAnalysis(trace_files={3: str(file)}, trace_dir="", include_last_profiler_step=True)
     for table in ("temporal", "kernels", "launches"):
         found = rows(show.trace(analysis, "hta", table=table))
@@ -77,9 +75,9 @@ def test_of_a_recording_on_several_streams_every_table_but_the_queue_and_idle_ag
     )
 
 
-def test_the_categories_of_old_recordings_are_work_of_the_gpu():
+def test_the_categories_of_old_recordings_are_work_of_the_gpu(public_trace):
     """The recording's kernels have the category "Kernel"."""
-    text = show.trace(labcourse.public_trace("resnet50_workers0"), "hta").layout.meta["text"]
+    text = show.trace(public_trace("resnet50_workers0"), "hta").layout.meta["text"]
     assert "HTA leaves out the last step" in text and "as work of the GPU" not in text
 
 
@@ -122,20 +120,20 @@ def test_a_trace_that_hta_cannot_read_is_named_with_a_way_out(steps, tmp_path, m
     def fails(*_, **__):
         raise TypeError("Cannot cast int16 to int8")
 
-    trace = labkit.Trace(steps.save(tmp_path / "a.json"))
+    trace = Trace(steps.save(tmp_path / "a.json"))
     monkeypatch.setattr("hta.trace_analysis.TraceAnalysis", fails)
-    with pytest.raises(LabkitError, match=r"HTA cannot read .*a.json \(TypeError: Cannot cast.*pandas<3"):
+    with pytest.raises(LabError, match=r"HTA cannot read .*a.json \(TypeError: Cannot cast.*pandas<3"):
         show.trace(trace, "hta")
 
 
 def test_a_recording_may_be_a_path_a_folder_a_trace_or_an_analysis(steps, tmp_path):
     file = steps.save(tmp_path / "a.json")
     analysis = TraceAnalysis(trace_files={0: str(file)}, trace_dir="")
-    for given in (file, str(file), tmp_path, labkit.Trace(file), analysis):
+    for given in (file, str(file), tmp_path, Trace(file), analysis):
         figure = show.trace({"it": given}, "temporal")
-        assert figure.layout.meta["table"] == show.trace({"it": labkit.Trace(file)}).layout.meta["table"]
+        assert figure.layout.meta["table"] == show.trace({"it": Trace(file)}).layout.meta["table"]
         assert list(bars.by_name(given)) == ["a.json"]
-    with pytest.raises(LabkitError, match="3 is no trace: give a labtrace.Trace, the path of a trace"):
+    with pytest.raises(LabError, match="3 is no trace: give a labtrace.Trace, the path of a trace"):
         show.trace(3)
 
 
@@ -151,10 +149,10 @@ def test_the_explorer_has_a_menu_of_htas_tables(steps, tmp_path):
 
 
 def test_a_recording_without_one_gpu_a_file_is_refused_before_hta_reads_it(on_a_cpu, tmp_path):
-    with pytest.raises(LabkitError, match="no GPU activity in this trace"):
+    with pytest.raises(LabError, match="no GPU activity in this trace"):
         show.trace(on_a_cpu, "hta")
     trace = SyntheticTrace()
     trace.launch(0, 10, 90)
     trace.event("kernel", "gemm", 10, 90, pid=1, tid=7, stream=7, correlation=trace.call(5))
-    with pytest.raises(LabkitError, match="HTA cannot tell the 2 GPUs"):
+    with pytest.raises(LabError, match="HTA cannot tell the 2 GPUs"):
         show.trace(trace.save(tmp_path / "a.json"), "hta")

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from labkit.simulate import Launch, play, replay_graph
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
+from labtrace.replay import Launch, play, replay_graph
 
 
 def same(n, host_us, kernel_us, streams=1):
@@ -52,7 +52,7 @@ def test_an_event_lets_one_stream_wait_for_another(kernel_us, cause):
 
 @pytest.mark.parametrize("after", [(1,), (2,), (-1,)])
 def test_a_launch_can_wait_only_for_earlier_ones(after):
-    with pytest.raises(LabkitError, match=r"launch 1 \(late\)"):
+    with pytest.raises(LabError, match=r"launch 1 \(late\)"):
         play([Launch("early", 1, 1), Launch("late", 1, 1, after=after)])
 
 

@@ -3,15 +3,14 @@
 import gzip
 import json
 import warnings
+from pathlib import Path
 
 import pytest
 
-import labcourse
-import labkit
-from labcourse import shipped
-from labkit.simulate import what_if
-from labtrace.errors import LabkitError
+import labtrace
 
+DATA = Path(__file__).parents[2] / "data"
+PUBLIC = DATA / "traces" / "public"
 LICENCES = tuple(f"LICENSE.{published}.txt" for published in ("hta", "kineto", "leimao", "param"))
 # Counted in the published files without labkit: kernels, copies and memsets; steps; microseconds from the first work on
 # the GPU to the last.
@@ -28,15 +27,15 @@ RANKS = "dlrm_8_ranks"
 
 
 @pytest.fixture(scope="module")
-def traces():
-    return {name: labcourse.public_trace(name) for name in NAMES}
+def traces(public_trace):
+    return {name: public_trace(name) for name in NAMES}
 
 
 def test_all_that_is_shipped_is_listed_and_small():
-    shipped_here = {file.name for file in shipped.PUBLIC.iterdir()}
+    shipped_here = {file.name for file in PUBLIC.iterdir()}
     assert shipped_here == {f"{name}.json.gz" for name in NAMES} | {RANKS, *LICENCES}
-    assert all(file.stat().st_size < 8e6 for file in shipped.PUBLIC.iterdir())
-    assert sum(file.stat().st_size for file in shipped.DATA.rglob("*") if file.is_file()) < 40e6
+    assert all(file.stat().st_size < 8e6 for file in PUBLIC.iterdir())
+    assert sum(file.stat().st_size for file in DATA.rglob("*") if file.is_file()) < 40e6
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -46,9 +45,9 @@ def test_the_stamp_names_device_source_and_licence_and_never_labkit(traces, name
     device = next(iter(traces[name].ranks.values())).recording.meta["deviceProperties"][0]["name"]
     assert stamp["device"] == device and stamp["date"].startswith("20") and stamp["thinned"] and stamp["what"]
     assert stamp["licence"].split()[-1] in LICENCES and stamp["source"].startswith("github.com/")
-    said = labkit.show.stamp_text(traces[name])
+    said = labtrace.show.stamp_text(traces[name])
     assert device in said and "recorded by others" in said and stamp["source"].split(",")[0] in said
-    assert said in labkit.show.trace(traces[name]).layout.title.text.replace("</sub><br><sub>", " ")
+    assert said in labtrace.show.trace(traces[name]).layout.title.text.replace("</sub><br><sub>", " ")
     table = traces[name].temporal()
     assert table.attrs["stamp"] == stamp and table.columns.name is None
 
@@ -60,7 +59,7 @@ def test_nothing_that_labkit_reads_was_left_out(traces, name):
     assert temporal["wall"] == pytest.approx(wall_us, abs=0.002)
     assert traces[name].kernels()["count"].sum() == kernels
     assert traces[name].temporal(by="step")["step"].nunique() == traces[name].stamp["steps"] == steps
-    with gzip.open(shipped.PUBLIC / f"{name}.json.gz") as file:
+    with gzip.open(PUBLIC / f"{name}.json.gz") as file:
         events = json.load(file)["traceEvents"]
     arrows = {event["id"] for event in events if event["ph"] == "f"}
     launched = traces[name].ranks[next(iter(traces[name].ranks))].kernels
@@ -72,7 +71,7 @@ def test_nothing_that_labkit_reads_was_left_out(traces, name):
 def test_an_unchanged_replay_is_close_to_the_recording(traces, name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a ReplayWarning would say that it is off by more than 5 %
-        timeline = what_if(traces[name]).timeline
+        timeline = traces[name].what_if().timeline
     wall = timeline.kernel_end.max() - timeline.kernel_start.min()
     assert wall == pytest.approx(COUNTED[name][2], rel=0.05)
 
@@ -91,23 +90,15 @@ def test_workers_bring_the_gain_that_the_recording_without_them_foretold(traces)
 
 def test_a_graph_brings_what_the_recording_without_it_foretold(traces):
     without, graph = (traces[f"rtx5080_{name}"] for name in ("launch_by_launch", "cuda_graph"))
-    foretold = what_if(without).timeline.wall / what_if(without, graph=True).timeline.wall
+    foretold = without.what_if().timeline.wall / without.what_if(graph=True).timeline.wall
     steps = [trace.temporal(by="step").query("part == 'wall'")["us"][:-1].median() for trace in (without, graph)]
     assert steps == pytest.approx([2429, 902], abs=1)
     assert [foretold, steps[0] / steps[1]] == pytest.approx([2.73, 2.69], abs=0.005)
 
 
-def test_the_eight_ranks_of_a_step_and_their_straggler():
-    ranks = labcourse.public_trace(RANKS)
+def test_the_eight_ranks_of_a_step_and_their_straggler(public_trace):
+    ranks = public_trace(RANKS)
     table = ranks.communication().set_index("rank")
     assert list(table.index) == [*range(8)] and (table["straggler"] == 7).all() and (table["ranks"] == "8 of 8").all()
     assert table["waited_us"].tolist() == [5581, 11119, 3275, 9557, 6370, 6034, 3341, 1529]  # counted without labtrace
     assert ranks.stamp["recorded_by"].startswith("others") and ranks.stamp["licence"].split()[-1] in LICENCES
-
-
-def test_an_unknown_recording_and_a_missing_folder_are_told(tmp_path, monkeypatch):
-    with pytest.raises(LabkitError, match="did you mean 'resnet50_workers4'"):
-        labcourse.public_trace("resnet50_workers5")
-    monkeypatch.setattr(shipped, "PUBLIC", tmp_path)
-    with pytest.raises(LabkitError, match="not shipped here: use a clone"):
-        labcourse.public_trace("resnet50_workers0")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from synthetic_trace import GPU, HOST, SyntheticTrace
 
-from labtrace.reading import TraceError, TraceWarning
+from labtrace.errors import TraceError
+from labtrace.events.reading import TraceWarning
 from labtrace.trace import Trace
 
 ON_GPU = ("kernel", "gpu_memcpy")

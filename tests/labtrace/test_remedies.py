@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 from synthetic_trace import SyntheticTrace
 
-import labkit
-from labkit.simulate import Launch, Replay, what_if, write_trace
-from labtrace.errors import LabkitError
-from labtrace.host import divide
+from labtrace import Trace
+from labtrace.errors import LabError
+from labtrace.events.host import divide
+from labtrace.replay import Launch, Replay, write_trace
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.replay.trace_file import Source
 
@@ -84,7 +84,7 @@ def written(launches, waits, path, rank=0):
 @pytest.mark.parametrize("case", KNOWN)
 def test_every_bound_is_exact(case, tmp_path):
     launches, waits, wall, left = KNOWN[case]
-    trace = labkit.Trace(written(launches, waits, tmp_path / "trace.json.gz"))
+    trace = Trace(written(launches, waits, tmp_path / "trace.json.gz"))
     assert trace.temporal().set_index("part")["us"]["wall"] == pytest.approx(wall, rel=1e-3)
     found = trace.remedies().set_index("cause")
     for cause, us in left.items():
@@ -98,14 +98,14 @@ def test_the_rank_that_is_waited_for_gains_nothing_by_waiting_less(tmp_path):
         sends = 1000.0 if rank else 1500.0  # rank 0 computes less, and waits in the collective
         launches = [*launched(CONV, 1.0, work), Launch(SEND, 1.0, sends, MAIN)]
         written(launches, (), tmp_path / f"rank{rank}.json.gz", rank)
-    found = labkit.Trace(tmp_path).remedies().set_index(["rank", "cause"])["times_faster_at_most"]
+    found = Trace(tmp_path).remedies().set_index(["rank", "cause"])["times_faster_at_most"]
     assert found[0, "waiting for other ranks"] == pytest.approx(2500 / 2000, rel=0.01)
     assert found[1, "waiting for other ranks"] == pytest.approx(1.0, rel=0.01)
     assert found[1, "convolutions"] == pytest.approx(2500 / 1100, rel=0.01)
-    both = labkit.Trace(tmp_path)
+    both = Trace(tmp_path)
     for settings, message in (({}, "Choose among 0, 1"), ({"rank": 2}, "rank=2.*among 0, 1")):
-        with pytest.raises(LabkitError, match=message):
-            what_if(both, **settings)
+        with pytest.raises(LabError, match=message):
+            both.what_if(**settings)
 
 
 def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
@@ -114,12 +114,12 @@ def test_a_trace_that_cannot_be_played_again_is_refused(tmp_path, monkeypatch):
     def slower(times, *found):
         return {cause: times * us for cause, us in divide(*found).items()}
 
-    monkeypatch.setattr("labtrace.host.divide", partial(slower, 1.1))
+    monkeypatch.setattr("labtrace.events.host.divide", partial(slower, 1.1))
     with pytest.warns(ReplayWarning, match="wall time is 1,091 us, and in the recording 992 us"):
-        labkit.Trace(path).remedies()
-    monkeypatch.setattr("labtrace.host.divide", partial(slower, 2.0))
-    with pytest.raises(LabkitError, match="cannot predict the effect of a change"):
-        labkit.Trace(path).remedies()
+        Trace(path).remedies()
+    monkeypatch.setattr("labtrace.events.host.divide", partial(slower, 2.0))
+    with pytest.raises(LabError, match="cannot predict the effect of a change"):
+        Trace(path).remedies()
 
 
 def test_kernels_that_were_queued_before_the_recording_began_keep_their_place(tmp_path):
@@ -129,8 +129,8 @@ def test_kernels_that_were_queued_before_the_recording_began_keep_their_place(tm
     calls = [event for event in trace["traceEvents"] if event.get("cat") == "cuda_runtime"]
     trace["traceEvents"] = [event for event in trace["traceEvents"] if event not in calls[:30]]
     (tmp_path / "cut.json").write_text(json.dumps(trace))
-    cut = labkit.Trace(tmp_path / "cut.json")
-    played = what_if(cut)
+    cut = Trace(tmp_path / "cut.json")
+    played = cut.what_if()
     timeline = played.timeline
     assert played.gap_us >= 0 and timeline.kernel_end.max() - timeline.kernel_start.min() == pytest.approx(
         1000, rel=0.01
@@ -143,7 +143,7 @@ def test_kernels_that_were_queued_before_the_recording_began_keep_their_place(tm
     [(2.0, "host"), (4.9, "host"), (5.1, "host"), (9.9, "several"), (10.1, "several"), (40.0, "compute")],
 )
 def test_the_verdict_has_no_cliff_where_nothing_jumps(kernel_us, bound_by, tmp_path):
-    verdict = labkit.Trace(written(launched(CONV, 10.0, kernel_us), (), tmp_path / "trace.json")).summary().iloc[0]
+    verdict = Trace(written(launched(CONV, 10.0, kernel_us), (), tmp_path / "trace.json")).summary().iloc[0]
     assert verdict["bound_by"] == bound_by
     slower = max(10.0, kernel_us)
     pause = 1.0 if kernel_us < 9 else 0.0  # between kernels, assumed where no kernel waited for another
@@ -158,7 +158,7 @@ def test_a_full_queue_is_no_good_news_while_the_host_costs_a_quarter(tmp_path):
     """The queue is full while a long step runs, and empty while the host loads the next batch."""
     step = [Launch(CONV, 1.0, 10.0), *launched(CONV, 1.0, 10.0, 199, MAIN)]
     step[0] = Launch(CONV, 1001.0, 10.0, MAIN, data_us=1000.0)
-    slow = labkit.Trace(written([*launched(CONV, 1.0, 10.0, 200), *step] * 2, (199, 399, 599), tmp_path / "slow.json"))
+    slow = Trace(written([*launched(CONV, 1.0, 10.0, 200), *step] * 2, (199, 399, 599), tmp_path / "slow.json"))
     verdict = slow.summary().iloc[0]
     assert verdict["long_delays_of_kernels"] > 0.8 and verdict["idle_of_wall"] < 0.5
     assert verdict["why"].count("not overhead") == (verdict["cost_of_data"] < 0.25)
@@ -178,7 +178,7 @@ def test_a_full_queue_is_no_good_news_while_the_host_costs_a_quarter(tmp_path):
     ],
 )
 def test_the_advice_leaves_out_what_the_names_of_the_kernels_show(kernel, advice, tmp_path):
-    many = labkit.Trace(written(launched(kernel, 1.0, 40.0), (), tmp_path / "trace.json"))
+    many = Trace(written(launched(kernel, 1.0, 40.0), (), tmp_path / "trace.json"))
     assert f"with matrix products: {advice} could bring" in many.summary()["verdict"].item()
 
 
@@ -191,20 +191,20 @@ def test_a_gpu_before_ampere_is_told_to_use_neither_tf32_nor_bf16(capability, pr
     path = written(kernels, (), tmp_path / "trace.json")
     content = json.loads(path.read_text()) | {"deviceProperties": [{"id": 0, "computeMajor": capability}]}
     path.write_text(json.dumps(content))
-    advice = labkit.Trace(path).remedies().set_index("cause")["try"]
+    advice = Trace(path).remedies().set_index("cause")["try"]
     assert advice["matrix products"].startswith(products) and advice["convolutions"].endswith(convolutions)
 
 
 def test_where_nothing_else_is_left_no_factor_is_told(tmp_path):
     trace = SyntheticTrace()
     trace.copy(0, 10, 100)
-    verdict = labkit.Trace(trace.save(tmp_path / "trace.json")).summary()["verdict"].item()
+    verdict = Trace(trace.save(tmp_path / "trace.json")).summary()["verdict"].item()
     assert "could bring over 100x (SIMULATED" in verdict
 
 
 def test_communication_that_is_hidden_is_not_the_bound(tmp_path):
     launches, waits, *_ = KNOWN["hidden communication"]
-    many = labkit.Trace(written([*launched(SEND, 1.0, 900.0, 1, SIDE), *launches[1:]], waits, tmp_path / "trace.json"))
+    many = Trace(written([*launched(SEND, 1.0, 900.0, 1, SIDE), *launches[1:]], waits, tmp_path / "trace.json"))
     verdict = many.summary().iloc[0]
     assert verdict["communication_of_busy"] > 0.85 and verdict["cost_of_communication"] == pytest.approx(0, abs=0.01)
     assert "communication" not in (verdict["bound_by"], verdict["first_remedy"])
@@ -212,9 +212,9 @@ def test_communication_that_is_hidden_is_not_the_bound(tmp_path):
 
 @pytest.mark.parametrize("changed", [{"host": -1}, {"kernels": float("nan")}, {"data": float("inf")}], ids=str)
 def test_a_factor_that_is_none_is_refused(changed, tmp_path):
-    trace = labkit.Trace(written(launched(GEMM, 10.0, 2.0), (), tmp_path / "trace.json"))
-    with pytest.raises(LabkitError, match="is no factor on a time. Give 0 or more"):
-        what_if(trace, **changed)
+    trace = Trace(written(launched(GEMM, 10.0, 2.0), (), tmp_path / "trace.json"))
+    with pytest.raises(LabError, match="is no factor on a time. Give 0 or more"):
+        trace.what_if(**changed)
 
 
 def test_a_graph_of_more_kernels_than_a_queue_has_room_for_is_one_entry_of_it(tmp_path):
@@ -225,5 +225,5 @@ def test_a_graph_of_more_kernels_than_a_queue_has_room_for_is_one_entry_of_it(tm
         graph = trace.call(began + 100, 4000, name="cudaGraphLaunch")
         for number in range(1500):
             trace.kernel(began + 600 + 6 * number, 5, graph)
-    trace = labkit.Trace(trace.save(tmp_path / "trace.json"))
-    assert what_if(trace).timeline.wall == pytest.approx(29_000, rel=0.05)
+    trace = Trace(trace.save(tmp_path / "trace.json"))
+    assert trace.what_if().timeline.wall == pytest.approx(29_000, rel=0.05)

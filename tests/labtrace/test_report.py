@@ -6,10 +6,8 @@ import re
 import pytest
 from synthetic_trace import SyntheticTrace, two_ranks
 
-import labcourse
-import labkit
 import labtrace
-from labkit import show
+from labtrace import Trace, show
 
 
 def page(traces, tmp_path):
@@ -28,7 +26,7 @@ def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_pa
     for number in range(30):
         trace.launch(200 * number, 200 * number + 10, 100)
     trace.call(210)
-    text = page(labkit.Trace(trace.save(tmp_path / "a.json")), tmp_path)
+    text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
     places = [
         text.index(part)
         for part in (
@@ -48,7 +46,7 @@ def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
         for place in range(25):
             trace.launch(300 + 9 * place, 305 + 9 * place, 5, name=f"kernel {place}")
         trace.save(tmp_path / f"{number}.json")
-    folder = labkit.Trace(tmp_path)
+    folder = Trace(tmp_path)
     text = page(folder, tmp_path)
     assert "Rank 1 is the straggler" in text and "sending µs" in text and "cannot tell" not in text
     assert figures(text)[0] == "How long each rank waited for the others"
@@ -66,7 +64,7 @@ def test_the_timeline_is_of_the_median_step(tmp_path):
     for number, (begin, kernel) in enumerate([(0, 100), (500, 300), (1000, 200), (1500, 200)]):
         trace.event("user_annotation", f"ProfilerStep#{number}", begin, 450)
         trace.launch(begin + 1, begin + 10, kernel)
-    text = page(labkit.Trace(trace.save(tmp_path / "a.json")), tmp_path)
+    text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
     assert any(title.startswith("Timeline") for title in figures(text)) and "only step " in text
 
 
@@ -84,7 +82,7 @@ def test_two_recordings_are_a_comparison(tmp_path):
             trace.event("user_annotation", f"ProfilerStep#{step}", 400 * step, 390)
             trace.operator("aten::mm", 400 * step, 20)
             trace.launch(400 * step + 1, 400 * step + 10, us, name=kernel)
-        traces[name] = labkit.Trace(trace.save(tmp_path / f"{name}.json"))
+        traces[name] = Trace(trace.save(tmp_path / f"{name}.json"))
     said, text = labtrace.show.report_text(traces), page(traces, tmp_path)
     parts = (
         "A step took 400 us and takes 400: the same, within the spread of the steps; the GPU waited 43% of the time",
@@ -110,7 +108,7 @@ def test_recordings_that_cannot_be_compared_are_reported_nevertheless(two_stream
     assert "Only one of these traces has GPU activity" in said and "cpu: The processor" in said and "kind" not in said
     unmarked = SyntheticTrace()
     unmarked.launch(0, 10, 50)
-    unmarked = labkit.Trace(unmarked.save(tmp_path / "unmarked.json"))
+    unmarked = Trace(unmarked.save(tmp_path / "unmarked.json"))
     said = labtrace.show.report_text({"marked": two_streams, "unmarked": unmarked})
     assert said.startswith("unmarked.json: no steps in this trace") and "\nunmarked: The GPU is busy" in said
 
@@ -120,7 +118,7 @@ def test_work_is_worth_its_half_and_what_is_worth_nothing_is_not_told(tmp_path):
     for number in range(2000):
         trace.launch(5 * number, 100 + 50 * number, 50)
     trace.launch(20_000, 100_100, 1, name="relu")
-    text = page(labkit.Trace(trace.save(tmp_path / "a.json")), tmp_path)
+    text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
     table = text[text.index("What to try") :].partition("</table>")[0]
     assert re.findall("<td>(.*?)</td>", table)[:3:2] == ["matrix products, in half the time", "2.00"]
     assert table.count("<tr") == 2, "the heading and one cause"
@@ -146,8 +144,8 @@ def test_the_data_are_those_of_the_tables(two_streams):
 
 
 @pytest.mark.parametrize("view", ["path", "achieved"])
-def test_views_of_a_recording_with_shapes(view):
-    trace = labcourse.public_trace("resnet50_workers4")
+def test_views_of_a_recording_with_shapes(view, public_trace):
+    trace = public_trace("resnet50_workers4")
     figure = show.trace(trace, view)
     table = trace.critical_path() if view == "path" else trace.achieved()
     column, scale = ("share_of_wall", 1) if view == "path" else ("us", 1e3)

@@ -5,10 +5,10 @@ import pytest
 from synthetic_trace import AUTOGRAD, SyntheticTrace, two_ranks
 from test_views import bars, told
 
-from labkit import show
-from labtrace.communication import in_words
-from labtrace.reading import TraceError
+from labtrace import show
+from labtrace.errors import TraceError
 from labtrace.replay.recorded_replay import ReplayWarning
+from labtrace.tables.communication import in_words
 from labtrace.trace import Trace
 
 GLOO_THREAD = 4250

@@ -5,9 +5,8 @@ from random import Random
 import pytest
 from synthetic_trace import GPU, SyntheticTrace
 
-import labkit
-from labkit.simulate import what_if
-from labtrace.errors import LabkitError
+from labtrace import Trace
+from labtrace.errors import LabError
 from labtrace.replay.recorded_replay import ReplayWarning
 
 
@@ -34,7 +33,7 @@ def test_a_blocking_copy_is_a_wait_whatever_its_name_and_stream(load, call, stre
     wall = 20 * 5130 - 130 + 15
     assert trace.temporal().set_index("part")["us"]["wall"] == pytest.approx(wall, rel=0.001)
     if stream == 7:  # the copy follows the kernel, so without kernels the host never waits
-        assert what_if(trace, kernels=0).timeline.wall < 0.05 * wall
+        assert trace.what_if(kernels=0).timeline.wall < 0.05 * wall
         found = verdict(trace)
         assert found["bound_by"] == "compute" and found["cost_of_host"] < 0.03
     else:  # nothing but the wait of the host keeps the copy behind the kernel: a wait for another stream
@@ -49,7 +48,7 @@ def test_a_copy_that_waits_for_its_stream_leaves_the_other_streams_alone(load):
         correlation = trace.call(now + 10, 310, name="cudaMemcpyAsync")
         trace.kernel(now + 316, 2, correlation, "Memcpy DtoH (Device -> Pageable)", category="gpu_memcpy")
     found = load(trace)
-    faster = what_if(found, host=0.0).timeline
+    faster = found.what_if(host=0.0).timeline
     assert faster.host_end[-1] < 0.45 * 20_000, "the host waits for 300 of 1000 us, and not for the other stream"
 
 
@@ -64,7 +63,7 @@ def test_a_busy_gpu_bounds_the_training_even_if_the_waits_do_not_show(load):
     assert found["bound_by"] == "compute" and found["first_remedy"] == ""
     assert found["verdict"].endswith("with the kernels that compute: nothing on the host can bring more than 1.02x.")
     assert "replay without any kernel" in found["why"]
-    with pytest.raises(LabkitError, match="host waited in a way that does not show"):
+    with pytest.raises(LabError, match="host waited in a way that does not show"):
         load(trace).remedies()
 
 
@@ -83,7 +82,7 @@ def test_a_loop_that_reads_the_gpu_s_memory_is_a_wait_that_does_not_show(load):
             trace.launch(now + 100 * number, now + 250 + 200 * number, 195)
         now += 4100
     trace.launch(now, now + 250, 12_000)  # without which, too, the GPU bounds the training
-    with pytest.raises(LabkitError, match="host waited in a way that does not show"):
+    with pytest.raises(LabError, match="host waited in a way that does not show"):
         load(trace).remedies()
 
 
@@ -308,7 +307,7 @@ def test_a_gap_has_the_name_of_what_covers_most_of_it_on_the_launching_thread(lo
 
 
 def test_a_replay_says_in_two_lines_what_it_is(load):
-    played = what_if(load(on_a_gpu()), host=0.5)
+    played = load(on_a_gpu()).what_if(host=0.5)
     assert len(repr(played)) < 300 and "200 launches" in repr(played) and "'host': 0.5" in repr(played)
 
 
@@ -327,7 +326,7 @@ def test_lost_kernels_come_first_in_the_verdict_and_there_is_no_factor(load, los
     found = verdict(trace)
     assert found["why"].startswith(f"This recording is not sound: {len(lost)} launches whose")
     assert found["bound_by"] == "unknown" and found["times_faster_at_most"] != found["times_faster_at_most"]
-    with pytest.raises(LabkitError, match="not sound.*missing: dropped.*Record again"):
+    with pytest.raises(LabError, match="not sound.*missing: dropped.*Record again"):
         trace.remedies()
 
 
@@ -376,7 +375,7 @@ def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
             trace.launch(20 * i, 20 * i + 6, 10)
         trace.launch(805, 810, 100 - 40 * rank, name="ncclDevKernel_AllReduce")
         trace.save(tmp_path / f"{rank}.json")
-    both = labkit.Trace(tmp_path)
+    both = Trace(tmp_path)
     communication = both.communication()
     assert communication["ranks"].tolist() == ["2 of 8"] * 2 and communication["straggler"].isna().all()
     assert communication["waited_us"].tolist() == [40, 0]
@@ -384,7 +383,7 @@ def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
     with pytest.warns(ReplayWarning, match="6 of 8 ranks"):
         both.remedies()
     assert "of 8 (world_size)" in both.audit()["what"][0]
-    alone = labkit.Trace(tmp_path / "0.json")
+    alone = Trace(tmp_path / "0.json")
     assert alone.audit()["tables"].tolist() == [""], "a file by itself is sound"
     assert alone.communication()["ranks"].item() == "1 of 8" and "no file" not in alone.summary()["why"].item()
 

@@ -9,9 +9,8 @@ import plotly.graph_objects as go
 import pytest
 from synthetic_trace import SyntheticTrace
 
-from labkit import show
-from labtrace.errors import LabkitError
-from labtrace.reading import TraceError
+from labtrace import show
+from labtrace.errors import LabError, TraceError
 from labtrace.show.bars import readable
 from labtrace.show.style import in_words
 from labtrace.show.views import VIEWS
@@ -90,7 +89,7 @@ def test_names_are_shown_literally_and_not_as_html(view, load):
 
 
 def test_an_unknown_view_is_an_error_that_names_the_known_ones(two_streams):
-    with pytest.raises(LabkitError, match="view='idel'.*'idle'.*temporal.*timeline"):
+    with pytest.raises(LabError, match="view='idel'.*'idle'.*temporal.*timeline"):
         show.trace(two_streams, "idel")
 
 
@@ -129,7 +128,7 @@ def test_remedies_are_bars_with_their_factor_and_advice_and_say_what_they_are(tw
     assert "SIMULATED" in figure.layout.title.text and "odd: " in figure.layout.meta["text"]
     assert figure.layout.xaxis.title.text.endswith("Nothing to show: odd")
     assert "played again without a change" in figure.layout.meta["text"]
-    with pytest.raises(LabkitError, match="its kernels took no time"):
+    with pytest.raises(LabError, match="its kernels took no time"):
         nothing = SyntheticTrace()
         nothing.launch(0, 5, 0)
         show.trace(load(nothing), "remedies")
@@ -268,7 +267,7 @@ def test_a_cpu_s_trace_raises_what_its_table_raises(view, on_a_cpu):
 
 def test_an_interval_that_ends_before_it_begins_is_refused(two_streams):
     for begin, end in ((300, 100), (float("nan"), 100)):
-        with pytest.raises(LabkitError, match="begin_us=.*has to begin before it ends"):
+        with pytest.raises(LabError, match="begin_us=.*has to begin before it ends"):
             show.trace(two_streams, "timeline", begin_us=begin, end_us=end)
 
 

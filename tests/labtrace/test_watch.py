@@ -17,7 +17,7 @@ import pytest
 
 import labtrace
 import labtrace.watch
-from labtrace.errors import LabkitError
+from labtrace.errors import LabError
 
 LOOP = """
 import sys, torch
@@ -267,7 +267,7 @@ def test_a_module_is_run_as_python_runs_it(start, tmp_path):
     (tmp_path / "tool").mkdir()
     (tmp_path / "tool" / "train.py").write_text(LOOP + "for _ in range(12): update()\nprint(sys.argv[1:], __package__)")
     start("-m", "tool.train", "--lr", "3", steps=2).join(100)
-    assert (tmp_path / "said").read_text().startswith("labkit: watch: 2 steps of ")
+    assert (tmp_path / "said").read_text().startswith("labtrace: watch: 2 steps of ")
     assert (tmp_path / "said").read_text().endswith("['--lr', '3'] tool\n")
 
 
@@ -312,10 +312,10 @@ def test_each_rank_writes_a_file_into_one_folder(tmp_path):
     ],
 )
 def test_what_cannot_be_watched_is_said(words, message):
-    with pytest.raises(LabkitError, match=re.escape(message)):
+    with pytest.raises(LabError, match=re.escape(message)):
         labtrace.watch.watch(words)
 
 
 def test_steps_are_at_least_one():
-    with pytest.raises(LabkitError, match="each must be at least 1"):
+    with pytest.raises(LabError, match="each must be at least 1"):
         labtrace.watch.watch([__file__], steps=0)

@@ -15,11 +15,11 @@ from tiny import one_block, two_layers
 
 import labkit
 from labkit import show
+from labkit.errors import LabkitError
 from labkit.measure import autotune as choosing
 from labkit.measure import compare as comparing
 from labkit.measure import interval, load, save
 from labkit.variants.registry import SPEEDUPS
-from labtrace.errors import LabkitError
 
 one_rate = functools.cache(comparing.matmul_rate)
 

@@ -10,12 +10,12 @@ import labcourse
 import labkit
 from labcourse import shipped
 from labkit.data.images import read_picture, write_picture
+from labkit.errors import LabkitError
 from labkit.measure import load as load_table
 from labkit.measure import quality as learning
 from labkit.measure import save as save_table
 from labkit.measure.roofline import step_flops
 from labkit.training.checkpoints import write_checkpoint
-from labtrace.errors import LabkitError
 from tools import studies
 from tools.studies import Training
 

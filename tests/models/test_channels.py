@@ -6,10 +6,10 @@ import torch
 from PIL import Image
 
 import labkit
+from labkit.errors import LabkitError
 from labkit.networks.generators import GENERATORS, make_generator
 from labkit.networks.patchgan import DISCRIMINATORS, make_discriminator
 from labkit.training import checkpoints
-from labtrace.errors import LabkitError
 
 GREY_TO_COLOUR = dict(channels_a=1, channels_b=3, lambda_identity=0.0)
 

@@ -5,6 +5,7 @@ from unittest import mock
 import pytest
 
 import labkit
+from labkit.errors import LabkitError
 from labkit.simulate import (
     CLUSTERS,
     ROOFLINES,
@@ -17,7 +18,6 @@ from labkit.simulate import (
 )
 from labkit.simulate.clusters import INFINIBAND, NVLINK
 from labkit.simulate.many_gpus import STREAM, with_collectives
-from labtrace.errors import LabkitError
 
 ONE = Cluster(Link("one microsecond a message, one byte a microsecond", 1.0, 1e6), start_us=0.0, gpus_per_node=1024)
 

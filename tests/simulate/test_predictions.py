@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from labkit.errors import LabkitError
 from labkit.simulate import ROOFLINES, error_range, predict
-from labtrace.errors import LabkitError
 
 
 def rows(table):

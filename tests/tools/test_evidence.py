@@ -14,10 +14,10 @@ from synthetic_trace import SyntheticTrace
 import labcourse
 import labkit
 from labcourse import shipped
+from labkit.errors import LabkitError
 from labkit.measure import pick
 from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, read_results, write_results
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
-from labtrace.errors import LabkitError
 from tools.evidence import best_stacks, comparisons, foretold_rows, recordings, roofline_seconds, ship, thin
 from tools.survey import Item
 

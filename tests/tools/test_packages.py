@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from labcourse.check import originality
-from labtrace.intervals import Union, busy
+from labtrace.events.intervals import Union, busy
 from tools.grading import packages
 
 
@@ -12,7 +12,7 @@ def test_labkits_own_answers_and_their_parts_are_taken_out_and_the_checks(tmp_pa
     packages.copy_packages(tmp_path, originality.library_code("03"))
     program = (
         "from labcourse import check\n"
-        "from labtrace import intervals\n"
+        "from labtrace.events import intervals\n"
         "check.busy(len)\n"
         "for own in (intervals.busy, intervals.Union):\n"
         "    try:\n        own([0], [1])\n"

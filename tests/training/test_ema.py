@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import labkit
+from labkit.errors import LabkitError
 from labkit.training.callbacks import sample
-from labtrace.errors import LabkitError
 
 # A network with batch norm gives nearly one colour before its statistics have settled.
 pytestmark = pytest.mark.filterwarnings("ignore::labkit.training.callbacks.CollapseWarning")

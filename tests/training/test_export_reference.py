@@ -3,7 +3,7 @@
 import pytest
 
 import labkit
-from labtrace.errors import LabkitError
+from labkit.errors import LabkitError
 
 REFERENCE = dict(generator="resnet_6blocks", discriminator="basic", ngf=4, ndf=4)
 

@@ -11,8 +11,8 @@ import pytest
 
 import labkit
 from labkit import locks
+from labkit.errors import LabkitError
 from labkit.locks import locked
-from labtrace.errors import LabkitError
 
 HOLD = (
     "import sys, pathlib; from labkit.locks import locked\n"

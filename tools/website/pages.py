@@ -36,7 +36,7 @@ TEACHERS = re.compile(r"TEACHING\.md|docs/(?:sessions|classroom)\.md|data/speedr
 SOURCES = re.compile(r"lab(?:trace|kit|course)/[\w/.]+\.pyi?")
 # All packages, and modules with names that no package lists.
 PACKAGES = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("lab*/**/__init__.py")}
-MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labtrace.rank"}
+MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labtrace.events.rank"}
 API = sorted(PACKAGES - {"labkit.commands"} | MODULES)
 
 

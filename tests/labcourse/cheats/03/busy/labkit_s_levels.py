@@ -1,5 +1,5 @@
-# expects: your answer calls the library's own labtrace.intervals.levels
-from labtrace.intervals import levels
+# expects: your answer calls the library's own labtrace.events.intervals.levels
+from labtrace.events.intervals import levels
 
 
 def busy(begin, end):

@@ -1,5 +1,5 @@
-# expects: your answer calls the library's own labtrace.intervals.Union
-from labtrace.intervals import Union
+# expects: your answer calls the library's own labtrace.events.intervals.Union
+from labtrace.events.intervals import Union
 
 
 def busy(begin, end):

@@ -1,5 +1,5 @@
-# expects: your answer calls the library's own labtrace.tables.idle_causes
-from labtrace.tables import idle_causes
+# expects: your answer calls the library's own labtrace.tables.gpu.idle_causes
+from labtrace.tables.gpu import idle_causes
 
 
 def idle_by_cause(launched, begin, end):

@@ -1,5 +1,5 @@
-# expects: your answer calls the library's own labtrace.intervals.Nesting
-from labtrace.intervals import Nesting
+# expects: your answer calls the library's own labtrace.events.intervals.Nesting
+from labtrace.events.intervals import Nesting
 
 
 def who_launched(operators, calls, kernels):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labtrace.dialects import first_fitting, matching
-from labtrace.host import LONGEST_LAUNCH_US
-from labtrace.intervals import Union
-from labtrace.rank import Rank
-from labtrace.reading import TraceError
-from labtrace.tables import share
+from labtrace.errors import TraceError
+from labtrace.events.dialects import first_fitting, matching
+from labtrace.events.host import LONGEST_LAUNCH_US
+from labtrace.events.intervals import Union
+from labtrace.events.rank import Rank
+from labtrace.tables.gpu import share
 
 DATA, OPTIMISER, COMMUNICATION = "data loading", "optimiser", "communication"
 PYTHON, OUTSIDE = "Python and dispatch", "work outside of PyTorch"

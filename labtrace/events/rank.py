@@ -10,8 +10,9 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
-from labtrace.clocks import DOUBTFUL, cut_short, impossible
-from labtrace.dialects import (
+from labtrace.errors import TraceError
+from labtrace.events.clocks import DOUBTFUL, cut_short, impossible
+from labtrace.events.dialects import (
     APPENDED_LAUNCHES,
     CALLS,
     COMMUNICATION,
@@ -26,9 +27,9 @@ from labtrace.dialects import (
     USERS_RANGES,
     matching,
 )
-from labtrace.intervals import Nesting, Union
+from labtrace.events.intervals import Nesting, Union
+from labtrace.events.reading import Recording, entry, number
 from labtrace.ranges import RANGE
-from labtrace.reading import Recording, TraceError, entry, number
 
 COUNTERS = "cuda_profiler_range"
 NOWHERE = "(none)"  # in tables, where there is no operator or range
@@ -132,7 +133,7 @@ class Rank:
 
     @cached_property
     def impossible_times(self) -> dict[str, tuple[pandas.Series, float]]:
-        """The kernels whose times do not fit the host's: see `labtrace.clocks.impossible`."""
+        """The kernels whose times do not fit the host's: see `labtrace.events.clocks.impossible`."""
         return impossible(self.gpu_work, self.operators, self.recording.gpus)
 
     @cached_property
@@ -150,7 +151,9 @@ class Rank:
         """
         file, events = self.recording.file, self.recording.events
         there = self.steps["step"].tolist()
-        numbers = ", ".join(map(str, there)) or "none: no range is named ProfilerStep, as labkit.record does it"
+        numbers = (
+            ", ".join(map(str, there)) or "none: no ProfilerStep, which step() of torch.profiler or labkit.record marks"
+        )
         for step in (first, last):
             if step not in there:
                 raise TraceError(f"{file}: there is no step {step} in this trace. Choose among {numbers}.")
@@ -219,7 +222,7 @@ class Rank:
             strange.append("no category")
         if strange:
             return (
-                f"no work of a GPU, but events of a device that labkit does not read ({', '.join(strange)}). "
+                f"no work of a GPU, but events of a device that labtrace does not read ({', '.join(strange)}). "
                 "It reads recordings of GPUs of NVIDIA, AMD and Intel. operators() and ranges() work on this one, too."
             )
         return ""
@@ -238,8 +241,8 @@ class Rank:
         if self.kernels["call_begin"].isna().all():
             raise TraceError(
                 f"{self.recording.file}: no launch of any kernel in this trace, or of another clock (see Trace.audit), "
-                "so the queue is not known, and it cannot be replayed. Record the host, too: ProfilerActivity.CPU, as "
-                "labkit.record does."
+                "so the queue is not known, and it cannot be replayed. Record the host, too: ProfilerActivity.CPU of "
+                "torch.profiler, as labkit.record does."
             )
 
     @cached_property

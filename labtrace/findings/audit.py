@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from labtrace.clocks import CLOCKS_US, DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
-from labtrace.dialects import APPENDED_LAUNCHES, GRAPH_LAUNCHES, LAUNCHES, matching
-from labtrace.rank import Rank, innermost
-from labtrace.tables import find_gaps
+from labtrace.events.clocks import CLOCKS_US, DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
+from labtrace.events.dialects import APPENDED_LAUNCHES, GRAPH_LAUNCHES, LAUNCHES, matching
+from labtrace.events.rank import Rank, innermost
+from labtrace.tables.gpu import find_gaps
 
 # A pause longer than both, the second a share of the recording, separates events with a wrong time from the others.
 STRAY_PAUSE_US, STRAY_PAUSE_SHARE = 6e7, 0.9

@@ -1,14 +1,14 @@
-"""Time on the host by operator or CUDA call, and the GPU time of the work that each launched."""
+"""Time on the host by operator or CUDA call, with the GPU time of the work that each launched, and by range."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas
 
-from labtrace.dialects import OPERATORS
-from labtrace.intervals import Nesting
-from labtrace.rank import Rank
-from labtrace.tables import share
+from labtrace.events.dialects import OPERATORS
+from labtrace.events.intervals import Nesting
+from labtrace.events.rank import Rank
+from labtrace.tables.gpu import share
 
 
 def operators(rank: Rank) -> pandas.DataFrame:
@@ -85,3 +85,11 @@ def _of_operators(nesting: Nesting, times: np.ndarray, is_operator: np.ndarray) 
         outer[calls] = nesting.parent[outer[calls]]
     found = outer >= 0
     return times + np.bincount(outer[found], weights=times[inner][found], minlength=len(times))
+
+
+def ranges(rank: Rank) -> pandas.DataFrame:
+    """One row a range, in the order they first began."""
+    in_order = rank.ranges.sort_values("begin").groupby("name", sort=False)["duration"]
+    table = in_order.agg(count="size", total_us="sum", mean_us="mean").reset_index()
+    table["us_per_step"] = table["total_us"] / (len(rank.steps) or np.nan)
+    return table.rename(columns={"name": "range"})

@@ -1,4 +1,4 @@
-"""The tables of one rank: busy and idle time, kernels, ranges, launches, the queue, concurrency.
+"""The GPU's tables: busy and idle time, kernels, launches, the queue, concurrency.
 
 Each function makes one rank's rows of the table that the `labtrace.Trace` method of the same name documents.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labtrace.host import filled_by
-from labtrace.intervals import Union, busy, levels
-from labtrace.rank import Rank
-from labtrace.reading import TraceError
+from labtrace.errors import TraceError
+from labtrace.events.host import filled_by
+from labtrace.events.intervals import Union, busy, levels
+from labtrace.events.rank import Rank
 
 KINDS = ("compute", "memory", "communication")
 CAUSES = ("host_wait", "kernel_wait", "other", "unknown")
@@ -31,7 +31,7 @@ def temporal_by_step(rank: Rank) -> pandas.DataFrame:
     if begins.empty:
         raise TraceError(
             f"{rank.recording.file}: no steps in this trace, since no ProfilerStep range is around a launch. "
-            "labkit.record marks the steps; elsewhere call the profiler's step() after each. temporal() needs none."
+            "Call step() of torch.profiler's profile after each, as labkit.record does. temporal() needs none."
         )
     begin = np.maximum.accumulate(begins.to_numpy())
     table = _parts(rank, begin, np.append(begin[1:], rank.stop))
@@ -170,14 +170,6 @@ def _totals(rank: Rank, kernels: pandas.DataFrame, by: list[str]) -> pandas.Data
     table = kernels.groupby(by)["duration"].agg(count="size", total_us="sum", mean_us="mean").reset_index()
     table["share_of_busy"] = share(table["total_us"], busy(rank.kernels["begin"], rank.kernels["end"]))
     return table.sort_values("total_us", ascending=False, ignore_index=True)
-
-
-def ranges(rank: Rank) -> pandas.DataFrame:
-    """One row a range, in the order they first began."""
-    in_order = rank.ranges.sort_values("begin").groupby("name", sort=False)["duration"]
-    table = in_order.agg(count="size", total_us="sum", mean_us="mean").reset_index()
-    table["us_per_step"] = table["total_us"] / (len(rank.steps) or np.nan)
-    return table.rename(columns={"name": "range"})
 
 
 def launches(rank: Rank, runtime_cutoff: float, delay_cutoff: float) -> pandas.DataFrame:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labtrace.dialects import GRAPH_LAUNCHES, matching
-from labtrace.intervals import Union
+from labtrace.events.dialects import GRAPH_LAUNCHES, matching
+from labtrace.events.intervals import Union
 
 CLOCKS_US = 1.0  # by which the clocks of host and GPU, and rounded times, may differ
 EARLY_US = 100.0  # before its launch: a kernel of another clock, which changes the causes of idle time

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from labtrace.dialects import OPERATORS, fine_kinds
-from labtrace.processor import MOST_SKEWED, stretches, typical_steps, typical_work
-from labtrace.rank import NOWHERE, Nested, Rank
-from labtrace.reading import TraceError
-from labtrace.tables import share, temporal_by_step
+from labtrace.errors import TraceError
+from labtrace.events.dialects import OPERATORS, fine_kinds
+from labtrace.events.rank import NOWHERE, Nested, Rank
+from labtrace.tables.gpu import share, temporal_by_step
+from labtrace.tables.processor import MOST_SKEWED, stretches, typical_steps, typical_work
 
 SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
 SAME_STEP = 0.01  # and one of steps up to this share

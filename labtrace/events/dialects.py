@@ -61,7 +61,7 @@ CALLS = ("cuda_runtime", "cuda_driver")  # of the driver: Triton's launches
 ON_HOST = (OPERATORS, RANGES, *CALLS)
 GPU_WORK = {"kernel": "compute", "gpu_memcpy": "memory", "gpu_memset": "memory"}
 
-# Operators whose shapes are kept, if they were recorded; see `labtrace.achieved`.
+# Operators whose shapes are kept, if they were recorded; see `labtrace.tables.achieved`.
 SHAPED = re.compile(r"^aten::(?:(?:add|b|badd)?mm|\w*conv\w*|\w+_norm(?:_backward)?)$")
 
 # Kinds of compute kernels by a pattern of their names; the first that fits counts. Finer than `Rank.kernels`. A kernel

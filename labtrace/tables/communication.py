@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas
 
-from labtrace.intervals import Union, busy
-from labtrace.rank import Rank
+from labtrace.events.intervals import Union, busy
+from labtrace.events.rank import Rank
 
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
 

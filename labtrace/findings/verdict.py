@@ -8,13 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 import pandas
 
-from labtrace import host, tables
-from labtrace.dialects import COMPUTE
-from labtrace.difference import step_walls, whole_steps
-from labtrace.intervals import busy
-from labtrace.rank import Rank
-from labtrace.replay.remedies import RANKS, Remedies
-from labtrace.tables import LONG_DELAY_US
+from labtrace.events import host
+from labtrace.events.dialects import COMPUTE
+from labtrace.events.intervals import busy
+from labtrace.events.rank import Rank
+from labtrace.findings.difference import step_walls, whole_steps
+from labtrace.findings.remedies import RANKS, Remedies
+from labtrace.tables import gpu
+from labtrace.tables.gpu import LONG_DELAY_US
 
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
 MOST_GAPS = 3  # that are named, if together they are most of the idle time
@@ -92,11 +93,11 @@ def _around_the_gpu(rank: Rank) -> str:
 
 
 def _numbers(rank: Rank) -> dict[str, float]:
-    parts, steps = tables.temporal(rank).set_index("part"), (rank.kernels["step"] >= 0).any()
-    gaps, kernels = tables.find_gaps(rank.kernels), rank.kernels
+    parts, steps = gpu.temporal(rank).set_index("part"), (rank.kernels["step"] >= 0).any()
+    gaps, kernels = gpu.find_gaps(rank.kernels), rank.kernels
     idle_us, known = float(gaps["us"].sum()), kernels["delay"].notna()
     data_us = float(np.sum(rank.loading.covered(gaps["begin"], gaps["end"])))
-    causes = tables.divided_gaps(kernels).groupby("cause")["us"].sum().reindex(tables.CAUSES, fill_value=0.0)
+    causes = gpu.divided_gaps(kernels).groupby("cause")["us"].sum().reindex(gpu.CAUSES, fill_value=0.0)
     return {
         "wall_us": parts.loc["wall", "us"],
         "step_us": whole_steps(rank).median() if steps else np.nan,
@@ -104,9 +105,9 @@ def _numbers(rank: Rank) -> dict[str, float]:
         "host_wait_of_idle": causes["host_wait"] / (idle_us or np.nan),
         "launched_of_idle": causes["other"] / (idle_us or np.nan),
         "data_of_idle": data_us / (idle_us or np.nan),
-        **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in tables.KINDS},
+        **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in gpu.KINDS},
         "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
-        "mean_queue": tables.mean_queue(rank) if known.any() else np.nan,
+        "mean_queue": gpu.mean_queue(rank) if known.any() else np.nan,
     }
 
 
@@ -177,7 +178,7 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     if np.isnan(idle):
         return "unknown", "The kernels on the GPU took no time at all."
     least = max(busy(ours["begin"], ours["end"]) for _, ours in rank.kernels.groupby("stream")) / numbers["wall_us"]
-    (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in tables.KINDS)[-2:]
+    (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in gpu.KINDS)[-2:]
     said = f"The GPU is busy {1 - idle:.0%} of the time, {_most(first)} with {WORDS[kind]}"
     if idle >= LEAST_SHARE:
         cause = "for the next launch" if late > launched else "for launched kernels to begin"
@@ -193,7 +194,7 @@ def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:
     """The gaps that are most of the idle time, and the events that filled them, if there are three or fewer."""
     if not numbers["idle_of_wall"] >= LEAST_SHARE:
         return ""
-    largest = tables.gaps(rank, MOST_GAPS)
+    largest = gpu.gaps(rank, MOST_GAPS)
     idle = numbers["idle_of_wall"] * numbers["wall_us"]
     many = 1 + int(np.argmax(largest["us"].cumsum() > idle / 2))
     share = largest["us"][:many].sum() / idle
@@ -216,7 +217,7 @@ def _idle_in_words(numbers: Mapping[str, float]) -> str:
         return f"{idle}."
     waited = f"{numbers['host_wait_of_idle']:.0%} of that because the next kernel was not launched yet"
     if numbers["launched_of_idle"] >= LEAST_SHARE:
-        waited += f", {numbers['launched_of_idle']:.0%} for over {tables.KERNEL_WAIT_US:g} us after its launch"
+        waited += f", {numbers['launched_of_idle']:.0%} for over {gpu.KERNEL_WAIT_US:g} us after its launch"
     data = numbers["data_of_idle"]
     loading = f", and {data:.0%} while the host loaded data" if data > LEAST_TOLD else ""
     return f"{idle}, {waited}{loading}."
@@ -229,6 +230,6 @@ def _queue(numbers: Mapping[str, float]) -> str:
     delayed, host_cost = numbers["long_delays_of_kernels"], numbers["cost_of_data"] + numbers["cost_of_host"]
     told = f" {delayed:.0%} of the kernels began more than {LONG_DELAY_US:g} us after their launch, and "
     told += f"{numbers['mean_queue']:,.1f} waited on average"
-    if delayed > 0.5 and bound_by(numbers) in tables.KINDS and host_cost < HIGH_HOST_COST:
+    if delayed > 0.5 and bound_by(numbers) in gpu.KINDS and host_cost < HIGH_HOST_COST:
         return f"{told}: a full queue, not overhead."
     return f"{told}."

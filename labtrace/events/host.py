@@ -8,10 +8,10 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
-from labtrace.dialects import CALLS, GRAPH_LAUNCHES, SYNCHRONISING, matching
-from labtrace.dialects import LAUNCHES as LAUNCHING_CALLS
-from labtrace.intervals import Nesting, Union
-from labtrace.rank import NOWHERE, Nested, Rank, innermost
+from labtrace.events.dialects import CALLS, GRAPH_LAUNCHES, SYNCHRONISING, matching
+from labtrace.events.dialects import LAUNCHES as LAUNCHING_CALLS
+from labtrace.events.intervals import Nesting, Union
+from labtrace.events.rank import NOWHERE, Nested, Rank, innermost
 
 DATA, START_UP, MEMORY, WAITS = "data loading", "start-up", "memory calls", "waiting calls"
 GRAPHS, LAUNCHES, OTHER = "graph launches", "launches", "other host work"

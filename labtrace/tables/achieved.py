@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from labtrace.operators import times
-from labtrace.rank import Rank, innermost
-from labtrace.reading import TraceError
+from labtrace.errors import TraceError
+from labtrace.events.rank import Rank, innermost
+from labtrace.tables.operators import times
 
 Shape = tuple[int, ...]
 
@@ -90,7 +90,7 @@ def achieved(rank: Rank) -> pandas.DataFrame:
     if not (rank.operators["inputs"] >= 0).any():
         raise TraceError(
             f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
-            '("Input Dims"). Record with labkit.record(shapes=True), or torch.profiler.profile(record_shapes=True).'
+            '("Input Dims"). Record with torch.profiler.profile(record_shapes=True), or labkit.record(shapes=True).'
         )
     host, read, outputs = _calls(rank)
     took = "own" if rank.on_cpu else "own_gpu"

@@ -24,8 +24,8 @@ import msgspec
 import numpy as np
 import pandas
 
-from labtrace.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED
-from labtrace.errors import LabkitError, check_exists
+from labtrace.errors import TraceError, check_exists
+from labtrace.events.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
@@ -44,10 +44,6 @@ RAW_TEXTS = [
 ]
 BEGINNING = 4096  # bytes in which a bare list of events, without the object around it, shows what it is
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
-
-
-class TraceError(LabkitError):
-    """A trace cannot be read, or lacks the events that a table needs."""
 
 
 class NoTraceError(TraceError):
@@ -81,9 +77,9 @@ class Recording:
         rank: the rank of the recorded process, 0 if the file does not say.
         meta: the file's top-level entries other than the events.
         events: the table above.
-        inputs: the different shapes, types and values of inputs, as text. See `labtrace.achieved`.
+        inputs: the different shapes, types and values of inputs, as text. See `labtrace.tables.achieved`.
         left_out: how many events of the file are not in the table, by the reason.
-        gpus: how many the process used. The events are those of one of them: see `labtrace.rank.ranks_of`.
+        gpus: how many the process used. The events are those of one of them: see `labtrace.events.rank.ranks_of`.
     """
 
     file: Path
@@ -161,7 +157,10 @@ def trace_files(path: Path | str) -> list[Path]:
         if files:
             return files
         cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
-        raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz; `labkit.record` makes one.")
+        raise TraceError(
+            f"{path}: {cause}. A trace's name ends in .json or .json.gz. torch.profiler writes one, and so do "
+            "`labtrace watch` and labkit.record."
+        )
     if path.name.startswith("._"):
         raise TraceError(f"{path}: macOS wrote this file beside a copy, and no events into it. Open {path.name[2:]}.")
     if not path.name.endswith(SUFFIXES):

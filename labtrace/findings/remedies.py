@@ -13,15 +13,16 @@ from functools import cached_property
 import numpy as np
 import pandas
 
-from labtrace import audit, host
-from labtrace.dependencies import dependencies
-from labtrace.dialects import COMPUTE, fine_kinds, matching
-from labtrace.errors import LabkitError
-from labtrace.intervals import Union
-from labtrace.rank import Rank
+from labtrace.errors import LabError
+from labtrace.events import host
+from labtrace.events.dialects import COMPUTE, fine_kinds, matching
+from labtrace.events.intervals import Union
+from labtrace.events.rank import Rank
+from labtrace.findings import audit
 from labtrace.replay.launch_queue import run
 from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
-from labtrace.tables import LONG_DELAY_US
+from labtrace.tables.dependencies import dependencies
+from labtrace.tables.gpu import LONG_DELAY_US
 
 RANKS = "waiting for other ranks"
 # What to try: the first part of each, up to the semicolon, is the subject of a sentence.
@@ -91,16 +92,16 @@ class Remedies:
             `START_UP_SHARE`. If not, `wall`, `gains`, `idle` and `waits` are those of the rest.
         wall: of the replay, in microseconds.
         idle: the share of the recorded wall time in which the GPU was idle.
-        waits: by the causes of `labtrace.host`, the share of the idle time in which the host worked on them.
+        waits: by the causes of `labtrace.events.host`, the share of the idle time in which the host worked on them.
 
     Raises:
-        TraceError, LabkitError: as `labtrace.Trace.remedies`.
+        TraceError, LabError: as `labtrace.Trace.remedies`.
     """
 
     def __init__(self, rank: Rank, ranks: Collection[Rank]) -> None:
         unsound, too_much = audit.doubts(rank)
         if too_much:
-            raise LabkitError(f"{unsound} So it cannot predict the effect of a change. Record again.")
+            raise LabError(f"{unsound} So it cannot predict the effect of a change. Record again.")
         self.found = dependencies(rank)
         self.settings = queue_settings(self.found)
         self.table = self.found.kernels
@@ -197,7 +198,7 @@ class Remedies:
         return table.assign(**{"try": table["cause"].map(self.advice)})
 
     def _check_waits(self, rank: Rank) -> None:
-        """Raises `LabkitError` if the host was ahead of the GPU, but the replay without kernels is hardly shorter.
+        """Raises `LabError` if the host was ahead of the GPU, but the replay without kernels is hardly shorter.
 
         The host was ahead where the GPU was busy and most kernels waited long in the queue. Then it must have waited
         for the GPU, or worked for just as long. If the stretches in which it made no call cost more than all kernels
@@ -210,7 +211,7 @@ class Remedies:
             return
         gain = self._gain(kernel_us=np.zeros(len(self.lasting))) / (self.wall or np.nan)
         if gain < silent:
-            raise LabkitError(
+            raise LabError(
                 f"{rank.recording.file}: the GPU was busy for {busy:.0%} of the time and the host ahead of it, but the "
                 f"replay without any kernel is only {gain:.0%} shorter. So the host waited in a way that does not show "
                 "here, and this trace cannot predict the effect of a change."

@@ -4,7 +4,7 @@ We walk back from the end of the last kernel. A kernel begins at the last of the
 previous kernel of its stream ends, or a kernel of another stream ends that it waits for. A launch is made after
 the host's work since its last wait. There are two such waits: for a kernel to end, in a call that synchronises, and for
 a kernel to begin, with a full queue.
-`labtrace.dependencies` reads these waits from the recording.
+`labtrace.tables.dependencies` reads these waits from the recording.
 
 The idea is that of HTA's critical path (https://hta.readthedocs.io, "Lightweight Critical Path Analysis"). HTA's path
 runs through one step as the host sees it, and operators on the path follow the threads. Here the path covers the time
@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from labtrace.dependencies import Dependencies, dependencies
-from labtrace.dialects import fine_kinds
-from labtrace.host import DATA
-from labtrace.rank import Rank
-from labtrace.tables import KERNEL_WAIT_US, share
+from labtrace.events.dialects import fine_kinds
+from labtrace.events.host import DATA
+from labtrace.events.rank import Rank
+from labtrace.tables.dependencies import Dependencies, dependencies
+from labtrace.tables.gpu import KERNEL_WAIT_US, share
 
 HOST, GPU, BETWEEN = "host", "GPU", "between"
 LATENCY, PAUSE, UNKNOWN = "launch latency", "pause between kernels", "unknown wait"

@@ -1,0 +1,1 @@
+"""From a file to the events of each rank, joined."""

@@ -1,0 +1,1 @@
+"""Sentences on a recording: its faults, the causes of its time, what bounds it, what changed since another one."""

@@ -1,0 +1,1 @@
+"""The tables of a rank, one subject a file."""
