@@ -86,7 +86,7 @@ examination: $(INSTALLED)
 
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido
-	.venv/bin/python -m tools.gallery $(ARGS)
+	.venv/bin/python -m benchmarks.authoring.gallery $(ARGS)
 
 site: $(INSTALLED)
 	$(INSTALL) --quiet -e ".[site]"

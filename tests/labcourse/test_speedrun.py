@@ -17,7 +17,6 @@ from labcourse.speedrun.yardstick import PORTION
 from labkit import to_float
 from labkit.measure.quality import GOAL
 from labtrace.errors import LabkitError
-from tools.ladder import PAGE, filled
 
 HONEST = Path(__file__).with_name("speedrun_entry.py").read_text(encoding="utf-8")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the judge needs Linux or macOS")
@@ -219,11 +218,6 @@ def test_the_ladder_holds_records_each_faster_than_the_one_before_beyond_noise()
         assert record["before"] == before["name"]
         mine, theirs = ([Heat(**heat) for heat in record[of]] for of in ("heats", "heats_before"))
         assert verdict(mine, theirs)[0] and verdict(theirs, None)[0], record["name"]
-
-
-def test_the_page_has_the_ladder_as_it_is():
-    page = PAGE.read_text(encoding="utf-8")
-    assert filled(page) == page, "run: python -m tools.ladder"
 
 
 def test_a_record_runs_again(judging):

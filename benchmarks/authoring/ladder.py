@@ -1,12 +1,15 @@
-"""Writes the ladder of the speedrun into docs/speedrun.md, after a record has come in: python -m tools.ladder."""
+"""Write the ladder of the speedrun into docs/speedrun.md, after a record has come in.
+
+python -m benchmarks.authoring.ladder
+"""
 
 import statistics
 from pathlib import Path
 
 from labcourse.speedrun import ladder
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "speedrun.md"
-START, END = "<!-- ladder: written by tools/ladder.py -->\n\n", "\n\n<!-- end of ladder -->"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "speedrun.md"
+START, END = "<!-- ladder: written by benchmarks/authoring/ladder.py -->\n\n", "\n\n<!-- end of ladder -->"
 
 
 def table() -> str:
