@@ -35,6 +35,8 @@ import torch
 from torchvision.utils import make_grid
 
 import labkit
+from examples.parallel.apart import RanksApart, apart
+from examples.parallel.averaging import OUTER, averaged
 from labcourse.shipped import DATA, STUDY_PICTURES
 from labkit import ranks
 from labkit.data.batches import batches
@@ -45,8 +47,6 @@ from labkit.measure.quality import stamp_with
 from labkit.models.model import Model, run_network
 from labkit.models.step import Step
 from labkit.networks.light import LIGHT
-from labkit.parallel import OUTER, apart, averaged
-from labkit.parallel.apart import RanksApart
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.training import checkpoints
 from labkit.training.run import Run
