@@ -93,7 +93,7 @@ examination: $(INSTALLED)
 
 gallery: $(INSTALLED)
 	$(INSTALL) --quiet kaleido
-	.venv/bin/python -m tools.gallery $(ARGS)
+	.venv/bin/python -m benchmarks.authoring.gallery $(ARGS)
 
 site: $(INSTALLED)
 	$(INSTALL) --quiet -e ".[site]"

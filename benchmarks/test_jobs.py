@@ -15,7 +15,7 @@ from labkit.models.deviation import STAGES
 from labkit.training import checkpoints
 
 STEPS, KILLS = 400, 10
-PROGRAM = Path(__file__).parents[1] / "examples" / "exchange_weights.py"
+PROGRAM = Path(__file__).parents[1] / "examples" / "parallel" / "exchange_weights.py"
 OPTIONS = ["--every", "1", "--steps", str(STEPS), "--size", "24", "--width", "4", "--save-minutes", "0"]
 
 

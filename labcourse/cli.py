@@ -1,19 +1,15 @@
 """The command line of the course."""
 
-import secrets
 from pathlib import Path
 
 import typer
 
 import labkit.cli
 import labtrace.cli
-from labkit.errors import LabkitError
 from labtrace.errors import check_exists, check_known
 
 
-def speedrun(
-    entry: Path, *, against: str = "", seeds: list[int] | None = None, submit: str = "", device: str = "cpu"
-) -> None:
+def speedrun(entry: Path, *, against: str = "", seeds: list[int] | None = None, device: str = "cpu") -> None:
     """Judge an entry to the speedrun: apples to oranges in the fewest seconds.
 
     Each seed trains in a process of its own, in turn with the present record. labcourse.speedrun.RULES has the rules.
@@ -24,32 +20,21 @@ def speedrun(
     Options:
         against: A record's name, or 'none'. By default, the record of this board.
         seeds: A seed. Repeat the option for others. By default, the judge draws five.
-        submit: The name to write a record under, into data/speedrun.
         device: cpu or cuda: each has a board of its own.
     """
     from labcourse.speedrun import ladder
-    from labcourse.speedrun.race_judge import RECORD_SEEDS, RaceJudge, race, verdict
+    from labcourse.speedrun.race_judge import RaceJudge, race, verdict
 
     check_known("device", device, ladder.BOARDS)
     check_exists(entry, "the Python file of your entry")
-    if submit and (against or seeds):
-        raise LabkitError("--submit: a record races against the last one, with seeds that the judge draws.")
-    if submit:
-        ladder.check_name(submit)  # before the race, which takes long
-    numbers = seeds or [secrets.randbelow(2**31) for _ in range(RECORD_SEEDS)]
     names = [record["name"] for record in ladder.records(device) if (ladder.FOLDER / f"{record['name']}.py").exists()]
     rival = against or (names[-1] if names else "none")
-    texts = {"entry": entry.read_text(encoding="utf-8")}
-    if rival != "none":
-        texts["record"] = ladder.source(rival)
+    texts = {"entry": entry.read_text(encoding="utf-8")} | ({"record": ladder.source(rival)} if rival != "none" else {})
     judge = RaceJudge(device)
     typer.echo(f"against {rival}, judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
-    heats = race(judge, texts, numbers, on_heat=lambda name, heat: typer.echo(f"{name:7} {heat}"))
+    heats = race(judge, texts, seeds, show=True)
     is_record, reason = verdict(heats["entry"], heats.get("record"))
     typer.echo(f"{'record' if is_record else 'no record'}: {reason}")
-    if submit and is_record:
-        before = None if rival == "none" else rival
-        typer.echo(ladder.submit(submit, texts["entry"], heats["entry"], before, heats.get("record", []), judge))
 
 
 app = labtrace.cli.application("Judge an entry to the speedrun, the last project of the course.")

@@ -19,7 +19,6 @@ from torch.nn.modules.module import register_module_forward_hook
 from labkit import best_within, time_to_quality
 from labkit.models.deviation import DeviationGAN
 from labkit.models.step import Batch, Step
-from labkit.parallel.apart import Apart
 from labkit.simulate import Operator, step_operators
 
 if TYPE_CHECKING:
@@ -111,6 +110,20 @@ def work_by_player(operators: Iterable[Operator]) -> Counter[str]:
     return work
 
 
+class Alone(Step):
+    """The part of a `DeviationGAN`'s step that one module's process computes, as in examples/parallel/apart.py."""
+
+    module: str
+
+    def run(self, batch: Batch) -> dict[str, Tensor]:  # noqa: D102
+        if self.module == "discriminator":
+            with torch.no_grad():
+                self.losses("translator", batch)  # leaves in `batch` the fakes to judge
+        losses = self.learn(self.module, batch)
+        self.update(self.module)
+        return losses
+
+
 def module_flops(model: DeviationGAN, size: int = 256) -> dict[str, int]:
     """FLOPs of a step of "one process", and of each module's process if the modules are trained apart.
 
@@ -120,8 +133,7 @@ def module_flops(model: DeviationGAN, size: int = 256) -> dict[str, int]:
     """
     kinds: dict[str, list[Any]] = {"one process": []}
     for module in model.players():
-        alone = {"module": module, "exchange_every": 1, "exchange": lambda step: None}
-        kinds[module] = [type("Alone", (Apart,), alone)]
+        kinds[module] = [type("Alone", (Alone,), {"module": module})]
     return {
         name: sum(operator.flops for operator in step_operators(model, *kind, size=size))
         for name, kind in kinds.items()

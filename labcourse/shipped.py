@@ -32,7 +32,7 @@ PUBLIC = DATA / "traces" / "public"  # recordings by others
 TRACE_STEPS = 3
 GPU_TRACE_SETTINGS = {"model": "CycleGAN", "benchmark": True, "tf32": "default", "size": 256}  # by `gpu_trace`
 BENCHMARK_OFF = "benchmark_off_"  # begins the names of recordings without cuDNN's benchmark mode
-STUDY_PICTURES = 9  # test pictures in each row that tools/studies.py kept
+STUDY_PICTURES = 9  # test pictures in each row that benchmarks/authoring/studies.py kept
 NOT_SHIPPED = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
 
 
@@ -159,9 +159,9 @@ def study(name: str) -> pandas.DataFrame:
     """The measurements of many training runs on the fruit, made by the tools that data/README.md names.
 
     Args:
-        name: as `tools/studies.py` measures them: "one_generator", "ablation", "deviation", "lighter" or "batch", or
-            "apart" or "averaged" for several processes. "jobs" holds seconds of trainings at once, and "full_size"
-            times of single steps in the form of `labkit.compare`.
+        name: "one_generator", "ablation", "deviation", "lighter" or "batch", or "apart" or "averaged" for several
+            processes. "jobs" holds seconds of trainings at once, and "full_size" times of single steps in the form
+            of `labkit.compare`.
 
     Raises:
         LabkitError: there is no such study here. Only a clone of labkit has them, an installed package does not.

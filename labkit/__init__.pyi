@@ -2,7 +2,6 @@ from labkit import data as data
 from labkit import measure as measure
 from labkit import models as models
 from labkit import networks as networks
-from labkit import parallel as parallel
 from labkit import ranks as ranks
 from labkit import recipes as recipes
 from labkit import show as show

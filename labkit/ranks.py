@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
@@ -21,11 +20,10 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
 from labkit.errors import LabkitError, TrainingError
+from labkit.processes import end_with_parent
 from labtrace.errors import say
 
 TIMEOUT = timedelta(minutes=5)  # a rank waits this long for another before it gives up
-
-PR_SET_PDEATHSIG = 1  # as <sys/prctl.h> has it
 
 GLOO = "gloo|pair closure|Connection (closed|reset)|Broken pipe|[Tt]imed out"
 
@@ -78,8 +76,7 @@ def process_group() -> Iterator[None]:
     if not started_by_torchrun():
         yield
         return
-    if sys.platform == "linux":  # torchrun cannot end its ranks if it is itself killed: the system does, by SIGTERM
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)  # torchrun cannot end its ranks if it is itself killed
     backend, local = "gloo", int(os.environ.get("LOCAL_RANK", 0))
     if torch.cuda.is_available():
         if local >= torch.cuda.device_count():

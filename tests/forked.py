@@ -17,7 +17,7 @@ import torch
 import labkit as package
 
 CONTEXT = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-CONTEXT.set_forkserver_preload(["labkit.cli", "labkit.training.fit", "labkit.parallel", "torch._dynamo"])
+CONTEXT.set_forkserver_preload(["labkit.cli", "labkit.training.fit", "torch._dynamo"])
 
 
 def start(

@@ -1,4 +1,4 @@
-"""The wrong answers that the checks know, from tests/labcourse/wrong_answers: a file a notebook, a table for each.
+"""The wrong answers that the checks know, from tools/wrong_answers: a file a notebook, a table for each.
 
     [cycle_loss.no_weight]                              exercise and mistake
     expects = 'the weight is not used'                  a part of the check's message
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-WRONG_ANSWERS = Path(__file__).resolve().parents[1] / "tests" / "labcourse" / "wrong_answers"
+WRONG_ANSWERS = Path(__file__).with_name("wrong_answers")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ START, END = "<!-- course: written by tools/teaching.py -->\n\n", "\n\n<!-- end 
 HEAD = """# Misconceptions
 
 The mistakes that the checks recognise and name. `make grade` counts how many students have made each of them. Each is
-a few lines in `tests/labcourse/wrong_answers/`, in its notebook's file.
+a few lines in `tools/wrong_answers/`, in its notebook's file.
 """
 Notebooks = dict[Path, nbformat.NotebookNode]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from labkit.errors import LabkitError
 from labkit.models.model import Model
 
 SIZE = 64  # pixels of the pictures to train on, and of those that are judged
@@ -35,18 +33,3 @@ class Entry:
     batch_size: int = 1
     pictures: int = 1000
     schedule: Callable[[int], float] | None = None
-
-
-def load(file: str, device: str) -> Entry:
-    """Runs an entry's file, and its function `entry`.
-
-    Raises:
-        LabkitError: there is no such function, or it returns something else.
-    """
-    make = runpy.run_path(file, run_name="entry").get("entry")
-    made = make(device) if callable(make) else None
-    if not isinstance(made, Entry):
-        raise LabkitError(
-            "Define a function entry(device) that returns a labcourse.speedrun.Entry: there is none here."
-        )
-    return made

@@ -16,18 +16,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import random
 import re
 import secrets
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import cycle, permutations
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +45,7 @@ from labkit.training.export import load_program
 MOST_COMPRESSED = 1600  # bytes: more than 80 lines of program have
 TRAINING_LIMIT_S, EXPORT_LIMIT_S = 600.0, 120.0  # CPU seconds; notebook 01's CycleGAN trains for a third of the first
 RECORD_SEEDS, SHARE_AT_GOAL = 5, 0.8  # how many seeds a record has, and the share that must reach the goal
-WALL_PER_CPU = 4  # wall seconds for each CPU second of the limit: other programs may run, too
 PORTIONS_EACH_TIME = 12  # of the yardstick, before a training and after it
-KEPT_VARIABLES = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "CUDA_VISIBLE_DEVICES",
-    "LD_LIBRARY_PATH",
-)  # the last leads to CUDA's driver
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 RULES = {
@@ -63,7 +54,7 @@ RULES = {
     "data": "An entry learns only from the batches that its step is given. It reads and keeps no other data.",
     "weights": "The judge scores the translator with the weights that it has after the last update, and nothing else.",
     "labkit": "The translator takes pictures of any size, as labkit.translate and labkit.export need it.",
-    "limits": "An entry ends within the time limit.",
+    "limits": "An entry ends within the limit of CPU time.",
 }
 
 
@@ -116,6 +107,7 @@ class RaceJudge:
     Attributes:
         limit: CPU seconds that a training may take.
         test_seed: of the test scenes. An entry never sees it.
+        orders: by the seed of a training, the order of red, green and blue in it: another one for each of six seeds.
         pictures: by the text of an entry, what its last run makes of the first test scenes, (8, 3, 64, 64) in [-1, 1].
     """
 
@@ -127,14 +119,10 @@ class RaceJudge:
         self.scenes: FruitData = fruit(n=1, size=SIZE, seed=self.test_seed)
         self.pictures: dict[str, Tensor] = {}
         self.programs: dict[str, Any] = {}
-        self.orders: dict[int, str] = {}
-        self.drawn = random.SystemRandom().sample(["".join(order) for order in permutations("rgb")], 6)
+        drawn = secrets.SystemRandom().sample(["".join(order) for order in permutations("rgb")], 6)
+        self.orders: dict[int, str] = defaultdict(cycle(drawn).__next__)
         torch.set_num_threads(1)  # as an entry has it, for the yardstick
         self.yardstick = Yardstick()
-
-    def order(self, seed: int) -> str:
-        """The order of red, green and blue in a training with this seed: another one for each of six seeds."""
-        return self.orders.setdefault(seed, self.drawn[len(self.orders) % len(self.drawn)])
 
     def heat(self, source: str, seed: int) -> Heat:
         """Trains an entry, given as its text, with one seed.
@@ -145,7 +133,7 @@ class RaceJudge:
         """
         if (size := len(zlib.compress(source.encode(), 9))) > MOST_COMPRESSED:
             raise BrokenRule("short", f"{size} bytes")
-        channels = self.order(seed)
+        channels = self.orders[seed]
         program = self.programs[source] = self.programs.get(source) or _program(source)
         portions = [self.yardstick() for _ in range(PORTIONS_EACH_TIME)]
         with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
@@ -165,9 +153,8 @@ class RaceJudge:
             program.load_state_dict({name: value.float() for name, value in weights.items()})
             curve.append({"share": done / max(kept), "cpu_seconds": until, **score(translate, self.scenes)})
         self.pictures[source] = translate(to_float(self.scenes.test_a[:8]))
-        calibrated = cpu_seconds * PORTION / statistics.median(portions)
-        counted = calibrated if self.device == "cpu" else wall_seconds
-        return Heat(seed, channels, counted, cpu_seconds, wall_seconds, curve)
+        seconds = cpu_seconds * PORTION / statistics.median(portions) if self.device == "cpu" else wall_seconds
+        return Heat(seed, channels, seconds, cpu_seconds, wall_seconds, curve)
 
 
 def _program(source: str) -> Any:
@@ -181,30 +168,21 @@ def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float)
     """Has a process do a task in `folder`, see `labcourse.speedrun.runner`: its CPU seconds and wall seconds.
 
     Args:
-        limit: of CPU seconds. Several times that is the limit of wall time, for a process that does not compute.
+        limit: of CPU seconds.
 
     Raises:
         BrokenRule, LabkitError: it did not come to its regular end.
     """
     file = folder / "entry.py"
     file.write_text(source, encoding="utf-8")
+    command = [sys.executable, "-B", "-m", "labcourse.speedrun.runner"]
+    told = json.dumps([do, limit, {**task, "file": str(file)}]).encode()
     own = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": str(Path(labkit.__file__).parents[1])}
-    before, started = os.times(), time.monotonic()
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-B", "-m", "labcourse.speedrun.runner"],
-            input=json.dumps([do, limit, {**task, "file": str(file)}]).encode(),
-            cwd=folder,
-            env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | ONE_THREAD | own,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=WALL_PER_CPU * limit + 60,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BrokenRule("limits", f"more than {error.timeout:.0f} seconds") from error
-    wall_seconds, after = time.monotonic() - started, os.times()
-    cpu_seconds = sum(after[2:4]) - sum(before[2:4])  # the kernel's, of processes that have ended
-    said = ended.stdout.decode(errors="replace").strip()[-2000:]
+    before = os.times()
+    ended = subprocess.run(command, input=told, cwd=folder, env=os.environ | ONE_THREAD | own, capture_output=True)
+    spent = [now - then for now, then in zip(os.times(), before, strict=True)]
+    cpu_seconds, wall_seconds = spent[2] + spent[3], spent[4]  # the kernel's, of processes that have ended
+    said = (ended.stdout + ended.stderr).decode(errors="replace").strip()[-2000:]
     if cpu_seconds > limit:
         raise BrokenRule("limits", f"{cpu_seconds:.0f} CPU seconds")
     if re.search(r"^ModuleNotFoundError: .*\blab(kit|course)\.", said, re.MULTILINE):
@@ -223,9 +201,8 @@ def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> tuple[bool,
     record differs from itself: its longest time less its shortest.
     """
     reached, needed = sum(heat.reached for heat in heats), math.ceil(SHARE_AT_GOAL * len(heats))
-    goal = f"fg {GOAL['fg']:g} and bg {GOAL['bg']:g}"
     if reached < needed:
-        return False, f"{reached} of {len(heats)} seeds reached {goal}; {needed} are needed."
+        return False, f"{reached} of {len(heats)} seeds reached the goal; {needed} are needed."
     mine = statistics.median(heat.seconds for heat in heats)
     if record is None:
         return True, f"the first on this board: {mine:.1f} seconds."
@@ -238,20 +215,22 @@ def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> tuple[bool,
 
 
 def race(
-    judge: RaceJudge,
-    texts: Mapping[str, str],
-    seeds: Sequence[int],
-    on_heat: Callable[[str, Heat], None] = lambda name, heat: None,
+    judge: RaceJudge, texts: Mapping[str, str], seeds: Sequence[int] | None = None, show: bool = False
 ) -> dict[str, list[Heat]]:
     """The heats of entries, given as their texts by name: for each seed all of them in turn.
+
+    Args:
+        seeds: by default the judge draws as many as a record needs.
+        show: prints each heat when it ends.
 
     Raises:
         BrokenRule: one broke a rule.
         LabkitError: one stopped with an error of its own.
     """
     heats: dict[str, list[Heat]] = {name: [] for name in texts}
-    for seed in seeds:
+    for seed in seeds or [secrets.randbelow(2**31) for _ in range(RECORD_SEEDS)]:
         for name, text in texts.items():
             heats[name].append(judge.heat(text, seed))
-            on_heat(name, heats[name][-1])
+            if show:
+                print(f"{name:7} {heats[name][-1]}", flush=True)
     return heats

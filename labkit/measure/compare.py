@@ -301,7 +301,7 @@ def write_results(content: dict, path: Path) -> None:
 
 
 def read_results(path: Path, version: int = SURVEY_FORMAT) -> dict:
-    """The JSON of a file in this format, by default the results of a survey, as `tools.survey` writes them.
+    """The JSON of a file in this format, by default the results of a survey (benchmarks/authoring/survey.py).
 
     Raises:
         LabkitError: the file is missing, damaged, or of another format.

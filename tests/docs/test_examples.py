@@ -99,7 +99,7 @@ def test_every_file_is_in_a_page():
 
 def exchange(how: str, out: Path, through: Path | None = None) -> None:
     labkit.fruit = functools.partial(labkit.fruit, n=8)
-    main = runpy.run_path(str(EXAMPLES / "exchange_weights.py"))["main"]
+    main = runpy.run_path(str(EXAMPLES / "parallel" / "exchange_weights.py"))["main"]
     main(how, out, through, every=1, steps=2, size=24, width=4)
 
 

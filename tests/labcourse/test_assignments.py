@@ -3,7 +3,7 @@
 An exercise is a solution cell (nbgrader: solution, grade_id `residual_block`) and its check cell (nbgrader: grade,
 locked, points, grade_id `residual_block_check`), which imports `check` itself and has hidden tests. It may use what the
 locked cells tagged `setup` of its notebook define, and nothing else. Its wrong answers, two at least, stand in
-tests/labcourse/wrong_answers; tools/mistakes.py describes the tables there.
+tools/wrong_answers; tools/mistakes.py describes the tables there.
 """
 
 import contextlib

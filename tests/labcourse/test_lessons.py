@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
+from apart import apart
 
 import labkit
 from labcourse import RecordGradients, best_interval, learning_summary, module_flops, work_by_player
 from labcourse.solutions import limits, rounding_outcomes
 from labkit.measure import step_flops
-from labkit.parallel import apart
 
 
 def test_a_step_that_records_computes_the_same_and_keeps_every_gradient(tiny, batch):

@@ -1,6 +1,6 @@
 """What a teacher reads: the marks of everybody, and which known misconceptions how many students have.
 
-The known ones are those of tests/labcourse/wrong_answers, where each says which part of the check's message tells it.
+The known ones are those of tools/wrong_answers, where each says which part of the check's message tells it.
 """
 
 import html

@@ -1,7 +1,7 @@
 """Bring the survey of a GPU into data/ in the form that is shipped, and print the answers.
 
-    python -m tools.evidence h200 out/survey      # ship the survey of one device, and print
-    python -m tools.evidence h200                 # print what is shipped
+    python -m benchmarks.authoring.evidence h200 out/survey   # ship the survey of one device, and print
+    python -m benchmarks.authoring.evidence h200              # print what is shipped
 
 results.json becomes data/results/NAME.json. Traces become data/traces/NAME/*.json.gz under the names
 that `labcourse.gpu_trace` looks for, and thinned: the last steps only, as many as fit into the budget of bytes, without
@@ -28,6 +28,7 @@ import pandas
 
 import labcourse
 import labkit
+from benchmarks.authoring.survey import RESULTS_FILE, Item
 from labcourse.shipped import BENCHMARK_OFF, DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure import pick
@@ -38,7 +39,6 @@ from labkit.simulate.cost_model import Roofline
 from labkit.simulate.meta_device import GPU_ONLY
 from labkit.simulate.operator_replay import HOST_US
 from labtrace.files import atomic_write
-from tools.survey import RESULTS_FILE, Item
 
 KEPT_STEPS = 8  # of those recorded; the stamp says that there were more
 MOST_BYTES = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger

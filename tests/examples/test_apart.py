@@ -5,14 +5,14 @@ import re
 import apart_jobs
 import pytest
 import torch
+from apart import FILE, StalePartnerWarning, apart
 from apart_jobs import model, pictures, trained
+from averaging import averaged
 from killing import same
 from several_ranks import run
 
 import labkit
 from labkit.measure.same import relative
-from labkit.parallel import StalePartnerWarning, apart, averaged
-from labkit.parallel.apart import FILE
 
 MODULES = ("autoencoder", "translator", "discriminator")
 

@@ -8,12 +8,14 @@ import pytest
 import torch
 from tiny import two_layers
 
+from benchmarks.authoring import survey as surveys
+from benchmarks.authoring.survey import NO_TIME, TINY, Item, gpu_plan, rehearsal_plan, survey
 from labkit import LabkitError
 from labkit.measure.compare import SURVEY_FORMAT, from_json
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS
-from tools import survey as surveys
-from tools.survey import NO_TIME, TINY, Item, gpu_plan, rehearsal_plan, survey
+
+pytestmark = pytest.mark.slow
 
 CPU = torch.device("cpu")
 PLAN = [Item("timing", 1, TINY, size) for size in (32, 64, 96)]

@@ -13,13 +13,23 @@ from synthetic_trace import SyntheticTrace
 
 import labcourse
 import labkit
+from benchmarks.authoring.evidence import (
+    best_stacks,
+    comparisons,
+    foretold_rows,
+    recordings,
+    roofline_seconds,
+    ship,
+    thin,
+)
+from benchmarks.authoring.survey import Item
 from labcourse import shipped
 from labkit.errors import LabkitError
 from labkit.measure import pick
 from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, read_results, write_results
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
-from tools.evidence import best_stacks, comparisons, foretold_rows, recordings, roofline_seconds, ship, thin
-from tools.survey import Item
+
+pytestmark = pytest.mark.slow
 
 RESNET = {"generator": "resnet_9blocks"}
 

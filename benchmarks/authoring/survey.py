@@ -1,7 +1,7 @@
 """Measure everything worth recording on this GPU, in the minutes there are; on a CPU, rehearse it.
 
-    python -m tools.survey --out out/survey                # again and again, until nothing is left to measure
-    python -m tools.evidence h200 out/survey              # into data/results and data/traces
+    python -m benchmarks.authoring.survey --out out/survey      # again and again, until nothing is left to measure
+    python -m benchmarks.authoring.evidence h200 out/survey     # into data/results and data/traces
 
 results.json is written after every measurement. Its "rows" hold the measurements by their keys, each with its stamp;
 "skipped" says why a measurement is missing; "stamp" is the latest call's. Measurements that have a row are not

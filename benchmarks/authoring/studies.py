@@ -1,10 +1,11 @@
 """Measure what notebooks 07, 08, 10 and 11 show of trainings on the fruit, and write it to data/quality/STUDY.json.
 
-    python -m tools.studies one_generator | ablation | deviation | lighter | batch      # one core, an hour or two
-    torchrun --standalone --nproc-per-node=3 -m tools.studies apart                     # two cores, an hour
-    torchrun --standalone --nproc-per-node=2 -m tools.studies averaged                  # the same
-    python -m tools.studies full_size                                                   # one core, ten minutes
-    python -m tools.studies jobs                                                        # two cores, ten minutes
+    python -m benchmarks.authoring.studies one_generator                                 # one core, an hour or two
+    python -m benchmarks.authoring.studies ablation | deviation | lighter | batch        # the same
+    torchrun --standalone --nproc-per-node=3 -m benchmarks.authoring.studies apart       # two cores, an hour
+    torchrun --standalone --nproc-per-node=2 -m benchmarks.authoring.studies averaged    # the same
+    python -m benchmarks.authoring.studies full_size                                     # one core, ten minutes
+    python -m benchmarks.authoring.studies jobs                                          # two cores, ten minutes
 
 Set OMP_NUM_THREADS=1 for all of them. The first five train one model after another. After every run their file holds
 the curves so far, and data/quality/STUDY/ the best pictures of each run in its first 100 seconds: a row of test
@@ -34,6 +35,8 @@ import torch
 from torchvision.utils import make_grid
 
 import labkit
+from examples.parallel.apart import RanksApart, apart
+from examples.parallel.averaging import OUTER, averaged
 from labcourse.shipped import DATA, STUDY_PICTURES
 from labkit import ranks
 from labkit.data.batches import batches
@@ -44,8 +47,6 @@ from labkit.measure.quality import stamp_with
 from labkit.models.model import Model, run_network
 from labkit.models.step import Step
 from labkit.networks.light import LIGHT
-from labkit.parallel import OUTER, apart, averaged
-from labkit.parallel.apart import RanksApart
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.training import checkpoints
 from labkit.training.run import Run

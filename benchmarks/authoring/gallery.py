@@ -1,10 +1,10 @@
 """Draw the notebooks' figures for readers on GitHub, which shows none of Plotly's: docs/gallery.md and its pictures.
 
-    python -m tools.gallery [notebooks/04_two_streams.ipynb ...]      # or: make gallery; default: all of notebooks/
+    python -m benchmarks.authoring.gallery [notebooks/04_two_streams.ipynb ...]    # or: make gallery
 
-Runs each notebook, as `make site` does, and draws its figures with Kaleido, which needs Chrome or Chromium. Pictures of
-notebooks that are not named stay as they are. The README's timeline and the figure of docs/trust.md are drawn in any
-case. A picture has at most 64 colours.
+Runs each notebook, or all of notebooks/, as `make site` does, and draws its figures with Kaleido, which needs Chrome or
+Chromium. Pictures of notebooks that are not named stay as they are. The README's timeline and the figure of
+docs/trust.md are drawn in any case. A picture has at most 64 colours.
 """
 
 import argparse

@@ -6,7 +6,9 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-from tools.gallery import in_words
+from benchmarks.authoring.gallery import in_words
+
+pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[2] / "docs"
 

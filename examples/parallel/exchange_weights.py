@@ -1,17 +1,20 @@
 """Processes that exchange weights now and then instead of gradients in every step, for a slow network between them.
 
-    torchrun --nproc-per-node=3 examples/exchange_weights.py apart out/apart          # a process for each module
-    python examples/exchange_weights.py translator out/translator --through weights   # one of three jobs, which never
-                                                                                      # wait, and share a folder
-    torchrun --nproc-per-node=2 examples/exchange_weights.py averaged out/averaged    # the whole model, averaged
+    torchrun --nproc-per-node=3 examples/parallel/exchange_weights.py apart out/apart
+    python examples/parallel/exchange_weights.py translator out/translator --through weights
+    torchrun --nproc-per-node=2 examples/parallel/exchange_weights.py averaged out/averaged
 
-Each is another algorithm than training in one process: see notebook 11.
+The first starts a process for each module, and the second one of three jobs, which never wait and share a folder. In
+the third each process trains the whole model, and weights are averaged. Each is another algorithm than
+training in one process: see notebook 11.
 """
 
 from pathlib import Path
 
 import torch
 import typer
+from apart import apart
+from averaging import OUTER, averaged
 
 import labkit
 
@@ -31,11 +34,11 @@ def main(
         torch.manual_seed(0)  # the same first weights in each process
         if how == "averaged":
             model = labkit.CycleGAN(**{**labkit.recipes.FRUIT.model, "ngf": width, "ndf": width})
-            step = labkit.parallel.averaged(model, average_every=every, outer=labkit.parallel.OUTER)
+            step = averaged(model, average_every=every, outer=OUTER)
         else:
             model = labkit.DeviationGAN(ngf=width, ndf=width, blocks=3)
             module = None if how == "apart" else how
-            step = labkit.parallel.apart(model, exchange_every=every, module=module, folder=through)
+            step = apart(model, exchange_every=every, module=module, folder=through)
         batch_size = labkit.ranks.count() if how == "averaged" else 1
         labkit.fit(step, labkit.fruit(size=size), steps, batch_size, checkpoint=out, save_minutes=save_minutes)
 

@@ -4,10 +4,11 @@ import copy
 from pathlib import Path
 
 import torch
+from apart import apart
+from averaging import OUTER, averaged
 
 import labkit
 from labkit import ranks
-from labkit.parallel import OUTER, apart, averaged
 from labkit.training import checkpoints
 
 SMALL = dict(ngf=4, ndf=4, blocks=2, pool_size=3)
