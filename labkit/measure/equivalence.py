@@ -61,7 +61,7 @@ BITS16 = FLOAT32._replace(
 # The looks at new steps. Pixels of a corner, and first updates there: a graph replays from its third, and a fault that
 # begins with the fifth shows. One on larger pictures is enough, since float64 is slow on many GPUs.
 SIDES = {16: 6, 48: 1}
-TYPES = {torch.float64: FLOAT64, torch.float32: FLOAT32}  # the second only for a step that fails in the first
+PRECISIONS = {torch.float64: FLOAT64, torch.float32: FLOAT32}  # the second only for a step that fails in the first
 
 STEP_ERRORS = (LabkitError, RuntimeError, TypeError, *OUT_OF_MEMORY)
 
@@ -85,7 +85,7 @@ class EquivalenceCheck:
         """How the step differs from the baseline, or None, and a note if a check could not run, or ""."""
         note = ""
         if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
-            for dtype, allowed in TYPES.items():
+            for dtype, allowed in PRECISIONS.items():
                 try:
                     for small, updates in corners(self.batch, step, dtype):
                         if reason := self.in_first_updates(maker, step, small, updates, allowed):
