@@ -18,7 +18,7 @@ from pandas import DataFrame
 from torch import Tensor
 
 from labcourse import observe
-from labcourse.observe.mistake import Mistake
+from labcourse.observe.mistake import MistakeFound
 from labcourse.plain_values import decode, encode
 
 
@@ -74,7 +74,7 @@ def _described(error: BaseException) -> dict[str, Any]:
     """An error in plain values.
 
     Its type and text; "place" is the line of the notebook that raised it, or called the code that did; "unwritten" the
-    name of the answer's function that raised a NotImplementedError of its own; "mistake" whether it is a `Mistake`.
+    name of the answer's function that raised a NotImplementedError of its own; "mistake" if it is a `MistakeFound`.
     """
     walked = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [(frame.f_code, line) for frame, line in walked if frame.f_globals.get("__name__") == "__main__"]
@@ -92,7 +92,7 @@ def _described(error: BaseException) -> dict[str, Any]:
         "notes": [str(note) for note in getattr(error, "__notes__", [])],
         "place": place.removesuffix(": "),
         "unwritten": raised_by.f_code.co_qualname if unwritten and raised_by else "",
-        "mistake": type(error) is Mistake,
+        "mistake": type(error) is MistakeFound,
     }
 
 

@@ -44,8 +44,8 @@ MEMORY_GB = {"tensors": 36.2, "allocated": 39.5, "reserved": 40.7}
 # The course paper did not pin its pictures, so they came at 2.8 GB/s: 1.57 MB in 0.56 ms (resnet_b1_baseline).
 DEVICE = with_changes(ROOFLINES["A100"], host_bytes_per_s=2.8e9 / ROOFLINES["A100"].bytes_share)
 LAYOUT = r"nchwToNhwc|nhwcToNchw|FoldedNhwc|foldedNhwc|tensorTransform|nchwAddPadding"
-# Kinds of work: the names in a table that are added up, those that are subtracted, and the kernels of a replay.
-KINDS = {
+# The names in a table that are added up, those that are subtracted, and the kernels of a replay.
+KINDS_OF_WORK = {
     "convolutions": (r"^aten::(?:convolution_b|cudnn_conv)", LAYOUT, r"^convolution(?: grad_input| grad_weight)?$"),
     "layout conversions": (LAYOUT, "", r"^n(?:chw|hwc)To"),
     "normalisation": (r"::batch_norm_(?:coll|trans|back)", "", r"^batch_norm_(?:coll|trans|back)"),
@@ -160,7 +160,7 @@ def _of_profile(name: str) -> pandas.DataFrame:
     }
     if name in MISSING:
         kernels = kernels[~kernels.index.str.contains(MISSING[name])]
-    for kind, (added, subtracted, replayed) in KINDS.items():
+    for kind, (added, subtracted, replayed) in KINDS_OF_WORK.items():
         us = _matching(recorded, added) - (_matching(recorded, subtracted) if subtracted else 0.0)
         if us:
             rows[kind] = us, _matching(kernels, replayed)

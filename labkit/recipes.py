@@ -41,7 +41,7 @@ FRUIT_ONE_GENERATOR = Recipe(size=64, steps=2000, kind="DeviationGAN", model=dic
 # The reference's schedule. Untested on photographs.
 PHOTOGRAPHS_ONE_GENERATOR = Recipe(size=256, steps=200_000, decay=0.5, kind="DeviationGAN")
 
-KINDS = {"CycleGAN": (FRUIT, PHOTOGRAPHS), "DeviationGAN": (FRUIT_ONE_GENERATOR, PHOTOGRAPHS_ONE_GENERATOR)}
+BY_KIND = {"CycleGAN": (FRUIT, PHOTOGRAPHS), "DeviationGAN": (FRUIT_ONE_GENERATOR, PHOTOGRAPHS_ONE_GENERATOR)}
 
 
 def find(data: str, kind: str) -> Recipe:
@@ -50,5 +50,5 @@ def find(data: str, kind: str) -> Recipe:
     Raises:
         LabkitError: there is no such kind.
     """
-    check_known("model", kind, KINDS)
-    return KINDS[kind][data != "fruit"]
+    check_known("model", kind, BY_KIND)
+    return BY_KIND[kind][data != "fruit"]

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from labcourse.check import originality
 
-CHECKS = Path(originality.__file__).parent
-
 # Triton compiles a kernel from its text, which it asks `linecache` for.
 WITH_TEXT = """import linecache
 linecache.cache["<{name}>"] = len({source!r}), None, {source!r}.splitlines(True), "<{name}>"
@@ -30,7 +28,7 @@ exec(__import__("zlib").decompress(__import__("base64").b85decode(
 def answers() -> dict[str, set[str]]:
     """The functions and classes that show the answer of an exercise, by module."""
     found: dict[str, set[str]] = {}
-    for path in CHECKS.glob("notebook_*.py"):
+    for path in Path(originality.__file__).parent.glob("notebook_*.py"):
         for name in originality.library_code(path.stem[-2:]).values():
             module, _, definition = name.rpartition(".")
             found.setdefault(module.replace(".", "/"), set()).add(definition)

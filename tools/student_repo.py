@@ -17,8 +17,8 @@ from pathlib import Path
 import nbformat
 
 from tools import assignments, packing
+from tools.assignments import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     "constraints.txt environment.yml install.mk LICENSE pyproject.toml requirements.txt .gitignore .devcontainer data "
     "labtrace labkit labcourse examples docs/fruit.png docs/clusters.md docs/speedups.md docs/trust.md "

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import nbformat
 
-from tools.assignments import minutes_of
+from tools.assignments import ROOT, minutes_of
 from tools.grading.course import points_of
 from tools.mistakes import known
 
-ROOT = Path(__file__).resolve().parents[1]
 TEACHING, MISCONCEPTIONS = ROOT / "TEACHING.md", ROOT / "out" / "misconceptions.md"
 START, END = "<!-- course: written by tools/teaching.py -->\n\n", "\n\n<!-- end of course -->"
 HEAD = """# Misconceptions

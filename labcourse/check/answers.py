@@ -43,7 +43,7 @@ ERRORS = {  # a pattern in an error of the answer's code: where to look
     "in-place operation": "Make a new tensor: a - b, not a -= b.",
     "size|shape|dimension|channels": "Print the shapes before this line: which do not fit?",
 }
-KINDS = (  # the kind that is expected, the kind that came, and the likely reason
+LIKELY_REASONS = (  # the kind that is expected, the kind that came, and the likely reason
     ("", "None", "Is a `return` missing?"),
     (r"a tensor of shape \(\)", "a number", "Leave out .item() and float(): a number carries no gradient."),
     (r"a number|a tensor of shape \(\)", "a tensor|an array|a list", "Is a sum or a mean over all values missing?"),
@@ -59,7 +59,7 @@ class WrongAnswer(AssertionError):
     """An exercise's answer is not right yet. The message names the likely mistake and where to look."""
 
 
-class Stopped(Exception):
+class AnswerStopped(Exception):
     """The process where an answer is graded had to be stopped, or has ended. The text says why."""
 
 
@@ -97,7 +97,7 @@ def exercise(*references: Callable | ModuleType) -> Callable[[Callable[..., None
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
                     check(*answers)
-            except (WrongAnswer, Stopped):
+            except (WrongAnswer, AnswerStopped):
                 raise
             except Exception as error:  # it returned what this check cannot work with
                 raise WrongAnswer(f"your answer cannot be checked: {type(error).__name__}: {error}.") from error
@@ -193,7 +193,7 @@ def require(condition: bool, message: str) -> None:
 def require_kind(got: object, expected: str, where: str = "") -> None:
     """Raises `WrongAnswer`, which begins with `where`, unless `kind` of an answer begins with `expected`."""
     got_kind = kind(got)
-    fitting = (hint for right, wrong, hint in KINDS if re.match(right, expected) and re.match(wrong, got_kind))
+    fitting = (hint for right, wrong, hint in LIKELY_REASONS if re.match(right, expected) and re.match(wrong, got_kind))
     told = f"{where}{expected} is expected, not {got_kind}. {next(fitting, '')}"
     require(got_kind.startswith(expected), told.rstrip())
 

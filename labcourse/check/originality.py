@@ -18,7 +18,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 LIBRARYS_OWN = "your answer calls the library's own {}: write it yourself."
-PACKAGES = ("labtrace.", "labkit.", "labcourse.")
+OURS = ("labtrace.", "labkit.", "labcourse.")
 CHECKS = "labcourse.check."
 
 
@@ -42,7 +42,7 @@ def library_code(notebook: str) -> dict[CodeType, str]:
         if one not in looked_at:
             looked_at.add(one)
             left += _parts(one)
-            if _name(one).startswith(PACKAGES) and not _name(one).startswith(CHECKS):
+            if _name(one).startswith(OURS) and not _name(one).startswith(CHECKS):
                 found |= dict.fromkeys(_codes(one), _name(one))
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Mistake(Exception):
+class MistakeFound(Exception):
     """A mistake of an answer that has been understood. Its text is the message for the student."""
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from labcourse.blocks import OutOfBounds, launch
-from labcourse.observe.mistake import Mistake
+from labcourse.observe.mistake import MistakeFound
 from labcourse.speedrun.race_judge import RaceJudge
 from labcourse.stand_ins import FakeGPU, fresh_memory, replay_side_by_side
 from labkit.errors import LabkitError
@@ -133,7 +133,7 @@ def machines_lost(
             calls.append(("lost", number))
             raise ConnectionError("the machine is lost")
         if now > MOST_CALLS:
-            raise Mistake("it does not come to an end: when are all steps done?")
+            raise MistakeFound("it does not come to an end: when are all steps done?")
 
     def step(state: Tensor, k: int) -> Tensor:
         state.mul_(1.5).add_(k)
@@ -207,13 +207,13 @@ def launched(
         where: the launch in words.
 
     Raises:
-        Mistake: a program uses memory that is not there.
+        MistakeFound: a program uses memory that is not there.
     """
     try:
         run = launch(answer, programs, *arguments, **constants)
     except OutOfBounds as error:
         told = f"{where}: {error}. The last block goes beyond the last number: {error.kind} only where i < n."
-        raise Mistake(told) from error
+        raise MistakeFound(told) from error
     return [one for one in arguments if isinstance(one, Tensor)], list(run.accesses)
 
 
@@ -246,7 +246,7 @@ def heats(answer: str, limit: float, seed: int, deciding: int) -> list[dict[str,
         seed: of the heats' seeds.
 
     Raises:
-        Mistake: the entry broke a rule, or stopped with an error.
+        MistakeFound: the entry broke a rule, or stopped with an error.
     """
     draws = Random(seed)
     found: list[dict[str, Any]] = []
@@ -257,5 +257,5 @@ def heats(answer: str, limit: float, seed: int, deciding: int) -> list[dict[str,
             print(heat)
             found.append({"reached": heat.reached, "seconds": heat.seconds})
     except LabkitError as error:
-        raise Mistake(str(error)) from error
+        raise MistakeFound(str(error)) from error
     return found

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from labcourse.observe.mistake import Mistake, hint
+from labcourse.observe.mistake import MistakeFound, hint
 from labcourse.one_process import of_each, of_rank, several_ranks
 
 
@@ -77,7 +77,7 @@ def sent_in_buckets(
     original = dist.all_reduce
     finish = answer(list(network.parameters()), bucket_bytes)
     if not callable(finish):
-        raise Mistake("in_buckets returns the function `finish`, without calling it.")
+        raise MistakeFound("in_buckets returns the function `finish`, without calling it.")
     for weight in network.parameters():  # after the answer's own hooks, which so come first
         weight.register_post_accumulate_grad_hook(lambda weight: noted.append(("gradient", weight.nbytes)))
     steps = []

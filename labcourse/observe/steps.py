@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from labcourse.observe.mistake import Mistake, hint
+from labcourse.observe.mistake import MistakeFound, hint
 from labcourse.plain_values import kind
 from labcourse.races import RaceRecorder, record
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep, Journey
@@ -52,10 +52,10 @@ class _Around:
         found = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
         if found != [Cycle, Cycle]:
             told = f"`cycles` must return two Cycles, A -> B -> A and B -> A -> B, not {found}: "
-            raise Mistake(told + "run both cycles before you return tuple(cycles).")
+            raise MistakeFound(told + "run both cycles before you return tuple(cycles).")
         if any(cycle.same is None for cycle in cycles):
             told = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
-            raise Mistake(told)
+            raise MistakeFound(told)
         return cycles
 
     def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -90,7 +90,7 @@ def streams_used(answer: type, seed: int, real_a: Tensor, real_b: Tensor, others
         | host_waits | whether the host waits |
 
     Raises:
-        Mistake: it returns other than two cycles, or uses streams that cannot be followed.
+        MistakeFound: it returns other than two cycles, or uses streams that cannot be followed.
     """
     with hint("Leave __init__ out, and make the streams in cycles, once."):
         step = make_step(small_model(seed), _Around, answer, *others, emulate=True)
@@ -116,7 +116,7 @@ def _recorded(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder,
     try:
         return record(step, real_a, real_b)
     except StreamError as error:
-        raise Mistake(str(error)) from error
+        raise MistakeFound(str(error)) from error
 
 
 def batched_passes(answer: Any, seed: int, real: Tensor, other: Tensor, third: Tensor) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def batched_passes(answer: Any, seed: int, real: Tensor, other: Tensor, third: T
     step = cast(CycleGANStep, make_step(model, answer))
     cycle = step.cycle(model.G_A, model.G_B, real, other)
     if not isinstance(cycle, Cycle):
-        raise Mistake(f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
+        raise MistakeFound(f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
     verdicts = step.judge(model.D_A, real, third)
     passes = [sizes[name] for name in ("G_A", "G_B", "D_A")]
     return {"cycle": tuple(cycle), "verdicts": tuple(verdicts), "sizes": passes}

@@ -67,7 +67,7 @@ def check_trials(options: list[str], space: dict[str, str]) -> None:
     """Raises an error if an option or its first value cannot be used, or no trial scored, rather than in each trial."""
     ranges: dict[str, Any] = {name: labkit.sweeps.distribution(name, values) for name, values in space.items()}
     first = {name: each.choices[0] if hasattr(each, "choices") else each.low for name, each in ranges.items()}
-    given = parser(train).make_context("train", ["--out", "x", *options, *in_words(first)]).params
+    given = parser(train).make_context("train", ["--out", "x", *options, *as_options(first)]).params
     setup = Setup(given["data"], **{name: given[name] for name in ("lr", "model", *model_arguments())})
     setup.step(setup.make(), [])
     if given["data"] != "fruit":
@@ -76,7 +76,7 @@ def check_trials(options: list[str], space: dict[str, str]) -> None:
         scores.inception()
 
 
-def in_words(settings: Mapping[str, Any]) -> list[str]:
+def as_options(settings: Mapping[str, Any]) -> list[str]:
     """The settings as options of the command line."""
     return [word for name, value in settings.items() for word in (as_option(name), str(value))]
 
@@ -99,7 +99,7 @@ class Train:
     def __call__(self, folder: Path, **settings: Any) -> float:
         from labkit.measure import scores
 
-        options = ["--out", str(folder), "--scores", "1", *shlex.split(self.options), *in_words(settings), "--quiet"]
+        options = ["--out", str(folder), "--scores", "1", *shlex.split(self.options), *as_options(settings), "--quiet"]
         if status := parser(train)(options, standalone_mode=False):
             sys.exit(status)  # it was stopped, and saved
         with open(folder / scores.FILE, newline="", encoding="utf-8") as file:

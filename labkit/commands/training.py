@@ -20,7 +20,7 @@ from labtrace.errors import check_known, did_you_mean
 def defaults() -> str:
     """The defaults that depend on the pictures and on the model, for the end of --help."""
     lines = ["Defaults:"]
-    for kind, both in recipes.KINDS.items():
+    for kind, both in recipes.BY_KIND.items():
         for data, recipe in zip(("fruit", "photographs"), both, strict=True):
             settings = {**vars(recipe), **(recipe.model or defaults_of(kind))}
             named = [f"{name} {value}" for name, value in settings.items() if value and name not in ("kind", "model")]

@@ -81,7 +81,7 @@ def compare(
         "another model", "inactive", "does not run" or "out of memory".
 
         A step is "not equivalent" if it computes something else than the baseline, and `why` names the loss term,
-        network, layer or pool that differs. Two checks decide, with the tolerances of `labkit.measure.same`:
+        network, layer or pool that differs. Two checks decide, with the tolerances of `labkit.measure.equivalence`:
 
         - Six updates in float64, from full pools, on a corner of 16 x 16 pixels (or as small as the networks take), the
           last one at half the learning rate, and another one on 48 x 48: losses, each term's gradient, weights and
@@ -165,12 +165,13 @@ def _compare(
         for name, one in tried.items()
     }
     seconds = alternate(calls, rounds, warmup, clock=clock)
-    check = EquivalenceCheck(makers[baseline], tried[again].step, batch)
     peak = matmul_rate(batch[0].device)
     noise = interval(ratios(seconds[baseline], seconds[again]))
+    images = ranks.count() * len(batch[0])
+    check = EquivalenceCheck(makers[baseline], tried[again].step, batch)
     rows: dict[str, dict] = {}
     for name, one in tried.items():
-        numbers = _numbers(one, first, seconds[name], seconds[baseline], ranks.count() * len(batch[0]), peak)
+        numbers = _numbers(one, first, seconds[name], seconds[baseline], images, peak)
         if name == baseline:
             verdict, why = "baseline", "the others are compared with it"
         elif name == again:

@@ -1,37 +1,68 @@
-"""Whether a step computes the same as the baseline: in its first updates, in float64, and again after the timing."""
+"""Whether a step computes the same as the baseline: the looks at it, each with its tolerances.
+
+New steps take their first updates in float64, on corners of the pictures, and timed steps take one more afterwards.
+`labkit.measure.same` then compares the two updates.
+"""
 
 from __future__ import annotations
 
 import copy
+import functools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.record import Pair
 from labkit.measure.same import (
-    BITS16,
-    FLOAT32,
-    FLOAT64,
     NOT_COMPARED,
-    TF32,
+    Gradients,
     State,
     Tolerances,
+    Update,
     first_difference,
+    host,
     state_difference,
 )
 from labkit.measure.timing import flags, has_tf32
 from labkit.models.step import Step, place_of
 from labkit.variants import has_dropout
-from labkit.variants.registry import SPEEDUPS
+from labkit.variants.registry import SPEEDUPS, make_step
 
-FIRST_UPDATES = 6  # a graph replays from its third; a fault that begins with the fifth shows
-SIDES = {16: FIRST_UPDATES, 48: 1}  # pixels, and updates: float64 is slow on many GPUs
+# Seen in float64: 1e-12, but a graph holds its learning rate in float32. In float32, from one state: losses 4e-6;
+# gradients 2e-2, where rounding turns the sign of a pixel in an L1 loss; terms 3e-3; displacements 1e-2, and 0.1 in
+# Adam's first update, which takes signs; distances 4e-4. Weights rounded to bfloat16 go 0.2 elsewhere. In 16 bits:
+# losses 1e-2, gradients 0.5, terms 0.2, distances 3e-2; networks of a few filters round far worse.
+FLOAT64 = Tolerances(
+    loss=1e-6,
+    gradient=1e-6,
+    term=1e-6,
+    missing_term=0.05,
+    smallest_term=1e-3,
+    rounding=NOT_COMPARED,
+    displacement=1e-6,
+    distance=1e-6,
+    exact=True,
+)
+FLOAT32 = FLOAT64._replace(
+    loss=1e-4, gradient=0.1, term=5e-2, smallest_term=5e-2, displacement=0.15, distance=5e-2, exact=False
+)
+TF32 = FLOAT32._replace(loss=1e-2, displacement=NOT_COMPARED)
+BITS16 = FLOAT32._replace(
+    loss=0.1, gradient=2.0, term=NOT_COMPARED, missing_term=0.25, rounding=0.6, displacement=NOT_COMPARED, distance=0.25
+)
+
+# The looks at new steps. Pixels of a corner, and first updates there: a graph replays from its third, and a fault that
+# begins with the fifth shows. One on larger pictures is enough, since float64 is slow on many GPUs.
+SIDES = {16: 6, 48: 1}
+PRECISIONS = {torch.float64: FLOAT64, torch.float32: FLOAT32}  # the second only for a step that fails in the first
+
 STEP_ERRORS = (LabkitError, RuntimeError, TypeError, *OUT_OF_MEMORY)
 
 Maker = Callable[[], Step]
@@ -54,7 +85,7 @@ class EquivalenceCheck:
         """How the step differs from the baseline, or None, and a note if a check could not run, or ""."""
         note = ""
         if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
-            for dtype, allowed in ((torch.float64, FLOAT64), (torch.float32, FLOAT32)):
+            for dtype, allowed in PRECISIONS.items():
                 try:
                     for small, updates in corners(self.batch, step, dtype):
                         if reason := self.in_first_updates(maker, step, small, updates, allowed):
@@ -96,7 +127,7 @@ class EquivalenceCheck:
                 if k == updates - 1:
                     baseline.scale_lr(0.5)
                     mine.scale_lr(0.5)
-                if reason := first_difference(mine, baseline, shifted(small, k), allowed):
+                if reason := in_one_update(mine, baseline, small, k, allowed):
                     return f"in update {k + 1}, {reason}" if k else reason
         return None
 
@@ -113,10 +144,25 @@ class EquivalenceCheck:
         self.baseline.load_state_dict(copy.deepcopy(self.state))  # steps judged before have moved it on
         for k in (1, 2):
             allowed = copy_state(self.baseline, step, allowed)
-            reason = first_difference(step, self.baseline, shifted(self.batch, k), allowed)
+            reason = in_one_update(step, self.baseline, self.batch, k, allowed)
             if reason is None or not declaring_16_bits(step):
                 break  # in 16 bits, rounding may look like a fault once, but not twice
         return reason
+
+
+def in_one_update(step: Step, baseline: Step, batch: Pair, k: int, allowed: Tolerances) -> str | None:
+    """How an update of a step differs from the baseline's, or None. Both take it, from the same state.
+
+    The pictures are shifted by 3 k pixels, so that a step which keeps those of an earlier call is noticed.
+
+    Raises:
+        LabkitError: one of them fails.
+    """
+    real_a, real_b = (pictures.roll(3 * k, -1).contiguous() for pictures in batch)
+    batch, state = (real_a, real_b), copy.deepcopy(baseline.state_dict())
+    right, mine = Update.of(baseline, batch), Update.of(step, batch)
+    by_term = functools.cache(functools.partial(gradients_by_term, baseline, state, batch))
+    return first_difference(mine, right, allowed, by_term)
 
 
 def copy_state(baseline: Step, step: Step, allowed: Tolerances) -> Tolerances:
@@ -191,12 +237,6 @@ def corners(batch: Pair, step: Step, dtype: torch.dtype) -> Iterator[tuple[Pair,
         before = side
 
 
-def shifted(batch: Pair, k: int) -> Pair:
-    """The pictures shifted by 3 k pixels, so that a step which keeps those of an earlier call is noticed."""
-    real_a, real_b = (pictures.roll(3 * k, -1).contiguous() for pictures in batch)
-    return real_a, real_b
-
-
 def full(pool: dict[str, Any]) -> dict[str, Any]:
     """The state of a full pool whose next draw gives back an earlier picture."""
     kept = pool["pictures"]
@@ -206,3 +246,37 @@ def full(pool: dict[str, Any]) -> dict[str, Any]:
     draws = random.Random(0).getstate()  # its first number is above 1/2
     rest = {name: value for name, value in pool.items() if name != "ranks"}
     return {**rest, "filled": len(kept), "random": draws, "pictures": noise.to(kept.device)}
+
+
+class ByTerm:
+    """Stacked on a step, it also keeps the gradient of each loss by itself, in `terms`."""
+
+    terms: dict[str, Gradients]
+
+    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        losses = super().losses(player, batch)  # type: ignore[misc]
+        names = {weight: name for name, weight in self.model.named_parameters()}  # type: ignore[attr-defined]
+        weights = self.players[player]  # type: ignore[attr-defined]
+        for term, loss in losses.items():
+            parts = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+            pairs = zip(weights, parts, strict=True)
+            self.terms[term] = {names[weight]: host(part) for weight, part in pairs if part is not None}
+        return losses
+
+
+def gradients_by_term(step: Step, state: dict[str, Any], batch: Pair) -> dict[str, Gradients]:
+    """The gradient of each loss term of the plain step in this state. `step` itself stays as it is.
+
+    The dict is empty if the memory does not suffice for one more step, or with several ranks.
+    """
+    if ranks.count() > 1:
+        return {}
+    plain = make_step(copy.deepcopy(step.model).requires_grad_(True), ByTerm)
+    plain.load_state_dict(copy.deepcopy(state))
+    plain.terms = {}  # type: ignore[attr-defined]
+    torch.manual_seed(0)
+    try:
+        plain(*batch)
+    except OUT_OF_MEMORY:
+        return {}
+    return plain.terms  # type: ignore[attr-defined]

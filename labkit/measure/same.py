@@ -6,8 +6,6 @@ that the caller wrote are all compared in the same way.
 
 from __future__ import annotations
 
-import copy
-import functools
 import math
 import traceback
 from collections.abc import Callable, Mapping
@@ -17,12 +15,10 @@ import numpy
 import torch
 from torch import Tensor
 
-from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.record import Pair
 from labkit.models.step import Step
-from labkit.variants.registry import make_step
 
 Gradients = dict[str, Tensor]  # by the name of the weight
 ADAM_SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")
@@ -43,28 +39,6 @@ class Tolerances(NamedTuple):
 
 
 NOT_COMPARED = 1e9  # a tolerance that every number meets
-# Seen in float64: 1e-12, but a graph holds its learning rate in float32. In float32, from one state: losses 4e-6;
-# gradients 2e-2, where rounding turns the sign of a pixel in an L1 loss; terms 3e-3; displacements 1e-2, and 0.1 in
-# Adam's first update, which takes signs; distances 4e-4. Weights rounded to bfloat16 go 0.2 elsewhere. In 16 bits:
-# losses 1e-2, gradients 0.5, terms 0.2, distances 3e-2; networks of a few filters round far worse.
-FLOAT64 = Tolerances(
-    loss=1e-6,
-    gradient=1e-6,
-    term=1e-6,
-    missing_term=0.05,
-    smallest_term=1e-3,
-    rounding=NOT_COMPARED,
-    displacement=1e-6,
-    distance=1e-6,
-    exact=True,
-)
-FLOAT32 = FLOAT64._replace(
-    loss=1e-4, gradient=0.1, term=5e-2, smallest_term=5e-2, displacement=0.15, distance=5e-2, exact=False
-)
-TF32 = FLOAT32._replace(loss=1e-2, displacement=NOT_COMPARED)
-BITS16 = FLOAT32._replace(
-    loss=0.1, gradient=2.0, term=NOT_COMPARED, missing_term=0.25, rounding=0.6, displacement=NOT_COMPARED, distance=0.25
-)
 NEGLIGIBLE_GRADIENT = 1e-3  # of its network's: before a norm, a bias has a gradient by rounding only
 EQUAL_SHARES = 1e-3  # shares of several terms that differ by less are one factor of the whole gradient
 LEAST_EXPLAINED = 0.2  # a term is blamed if it explains more than this share of a difference
@@ -199,17 +173,13 @@ def vector(by_name: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([by_name.get(name, torch.zeros_like(part)).flatten().double() for name, part in like.items()])
 
 
-def first_difference(step: Step, baseline: Step, batch: Pair, allowed: Tolerances) -> str | None:
-    """How one update of a step first differs from the baseline's, or None if they agree.
+def first_difference(
+    mine: Update, right: Update, allowed: Tolerances, terms: Callable[[], dict[str, Gradients]]
+) -> str | None:
+    """How an update first differs from the baseline's from the same state, or None if they agree.
 
-    Both steps have to be in the same state, and both take the update.
-
-    Raises:
-        LabkitError: one of them fails.
+    `terms` gives the gradient of each loss term of the baseline's update.
     """
-    state = copy.deepcopy(baseline.state_dict())
-    right, mine = Update.of(baseline, batch), Update.of(step, batch)
-    terms = functools.cache(functools.partial(_terms, baseline, state, batch))
     return (
         _names_difference(mine.losses, right.losses)
         or _numbers_difference(mine.after, right.after)
@@ -337,37 +307,3 @@ def _displacements_difference(mine: Update, right: Update, allowed: Tolerances) 
         if not abs(own.norm() - distance) <= allowed.distance * distance:
             return f"an update moves {network} {(own.norm() / distance).item():.3g} times as far"
     return None
-
-
-class ByTerm:
-    """Stacked on a step, it also keeps the gradient of each loss by itself, in `terms`."""
-
-    terms: dict[str, Gradients]
-
-    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        losses = super().losses(player, batch)  # type: ignore[misc]
-        names = {weight: name for name, weight in self.model.named_parameters()}  # type: ignore[attr-defined]
-        weights = self.players[player]  # type: ignore[attr-defined]
-        for term, loss in losses.items():
-            parts = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
-            pairs = zip(weights, parts, strict=True)
-            self.terms[term] = {names[weight]: host(part) for weight, part in pairs if part is not None}
-        return losses
-
-
-def _terms(step: Step, state: dict[str, Any], batch: Pair) -> dict[str, Gradients]:
-    """The gradient of each loss term of the plain step in this state. `step` itself stays as it is.
-
-    The dict is empty if the memory does not suffice for one more step, or with several ranks.
-    """
-    if ranks.count() > 1:
-        return {}
-    plain = make_step(copy.deepcopy(step.model).requires_grad_(True), ByTerm)
-    plain.load_state_dict(copy.deepcopy(state))
-    plain.terms = {}  # type: ignore[attr-defined]
-    torch.manual_seed(0)
-    try:
-        plain(*batch)
-    except OUT_OF_MEMORY:
-        return {}
-    return plain.terms  # type: ignore[attr-defined]

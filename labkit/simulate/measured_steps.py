@@ -22,7 +22,7 @@ from labkit.simulate.meta_device import QuickBatchNorm, program_operators, step_
 from labkit.simulate.operator_replay import HOST_US, OF_MEASURED, replay
 from labkit.stamp import stamp
 
-STEPS = Path(__file__).parents[2] / "data" / "measured" / "steps.csv"  # in a clone; an installed package has none
+TABLE = Path(__file__).parents[2] / "data" / "measured" / "steps.csv"  # in a clone; an installed package has none
 ONE_AT_A_TIME = 3  # The V100's steps are of 2022: Adam updated each weight by itself, and 3 steps were timed together.
 
 
@@ -57,9 +57,9 @@ def measured(now: bool = False) -> pandas.DataFrame:
     Raises:
         LabkitError: data/measured is not here.
     """
-    if not STEPS.exists():
-        raise LabkitError(f"{STEPS} is not here: use a clone of labkit.")
-    table = pandas.read_csv(STEPS)
+    if not TABLE.exists():
+        raise LabkitError(f"{TABLE} is not here: use a clone of labkit.")
+    table = pandas.read_csv(TABLE)
     if now:
         table["SIMULATED_ms"] = [round(_milliseconds(row), 2) for row in table.itertuples()]
     table["ratio"] = table["SIMULATED_ms"] / table["measured_ms"]
@@ -115,6 +115,6 @@ def _training(network: str, batch: int, size: int, foreach: bool, graph: bool) -
 
 
 if __name__ == "__main__":
-    steps = pandas.read_csv(STEPS)
+    steps = pandas.read_csv(TABLE)
     steps["SIMULATED_ms"] = measured(now=True)["SIMULATED_ms"]
-    steps.to_csv(STEPS, index=False)
+    steps.to_csv(TABLE, index=False)

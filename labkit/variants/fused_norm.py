@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch import Tensor
 
 from labkit.models.model import Model
 from labkit.variants import Substitutes
+from labkit.variants.norms import NormAndActivation, fused, is_plain
 
 tl: Any = None  # triton.language, imported with the first kernel: Triton exists for Linux only
 BLOCK = 4096  # numbers that a program holds at a time: whole planes, or a part of one
@@ -44,7 +43,7 @@ class FusedNorm(Substitutes):
 
     @classmethod
     def why_unsuited(cls, model: Model) -> str | None:
-        if not any(map(_is_plain, model.modules())):
+        if not any(map(is_plain, model.modules())):
             return "batch norm, or none, leaves it no instance norm to fuse: use instance norm"
         if next(model.parameters()).device.type == "cuda" and importlib.util.find_spec("triton") is None:
             return "its kernels need Triton: pip install triton, or leave it out"
@@ -57,29 +56,8 @@ class FusedNorm(Substitutes):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         if FusedNorm.why_inactive(self.model) is None:
-            for norm, after, slope in norms(self.model):
-                self.forwards[norm] = functools.partial(norm_and_activation, eps=norm.eps, slope=slope)
-                if after:
-                    self.forwards[after] = lambda x: x
+            self.forwards |= fused(self.model, norm_and_activation)
         return super().build(betas)
-
-
-def norms(network: nn.Module) -> Iterator[tuple[nn.InstanceNorm2d, nn.Module | None, float]]:
-    """The plain instance norms, each with the ReLU or LeakyReLU behind it, if any, and this one's slope, or 1."""
-    layers = [layer for _, layer in network.named_modules(remove_duplicate=False)]
-    behind = dict(pair for row in layers if type(row) is nn.Sequential for pair in itertools.pairwise(row))
-    for norm in filter(_is_plain, layers):
-        after = behind.get(norm)
-        # A custom network may use either elsewhere, too, where the other is not beside it.
-        if type(after) in (nn.ReLU, nn.LeakyReLU) and layers.count(norm) == layers.count(after) == 1:
-            yield norm, after, getattr(after, "negative_slope", 0.0)
-        else:
-            yield norm, None, 1.0
-
-
-def _is_plain(layer: nn.Module) -> bool:
-    """True for an instance norm without weights and running statistics."""
-    return type(layer) is nn.InstanceNorm2d and not (layer.affine or layer.track_running_stats)
 
 
 # ---- operators of PyTorch's kind, which CUDA graphs and our recordings of operators see
@@ -87,31 +65,14 @@ def _is_plain(layer: nn.Module) -> bool:
 
 def norm_and_activation(x: Tensor, eps: float = 1e-5, slope: float = 0.0) -> Tensor:
     """Instance norm of x (..., H, W), of which negative results are multiplied by `slope`: 0 for ReLU, 1 for none."""
-    return NormAndActivation.apply(x.contiguous(), eps, slope)
-
-
-class NormAndActivation(torch.autograd.Function):
-    """The same for a contiguous x."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float, slope: float) -> Tensor:
-        y, statistics = torch.ops.labkit.fused_norm(x, eps, slope)
-        ctx.save_for_backward(x, statistics)
-        ctx.slope = slope
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        return torch.ops.labkit.fused_norm_backward(*ctx.saved_tensors, dy.contiguous(), ctx.slope), None, None
+    ops = torch.ops.labkit
+    return NormAndActivation.apply(x.contiguous(), eps, slope, ops.fused_norm, ops.fused_norm_backward)
 
 
 def fused_norm(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
     """The result, and all planes' means and then 1 / deviations, in float32 at least."""
-    y, statistics = (
-        torch.empty_like(x),
-        x.new_empty(2, *x.shape[:-2], dtype=torch.promote_types(x.dtype, torch.float32)),
-    )
+    y = torch.empty_like(x)
+    statistics = x.new_empty(2, *x.shape[:-2], dtype=torch.promote_types(x.dtype, torch.float32))
     launch(fused_norm_kernel, x, statistics, y, EPS=eps, SLOPE=slope)
     return y, statistics
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from labkit.models.step import Batch
 from labkit.variants import SpeedUp
-from labkit.variants.fused_norm import norms
+from labkit.variants.norms import norms
 
 
 class OutOfPlace(SpeedUp):

@@ -30,7 +30,7 @@ def test_the_model_is_within_its_bars_of_what_others_measured(table):
 
 
 def test_a_host_of_26_to_27_us_explains_the_steps_below_the_range():
-    rows = pandas.read_csv(measured_steps.STEPS).query("what in @HOST_BOUND")
+    rows = pandas.read_csv(measured_steps.TABLE).query("what in @HOST_BOUND")
     for row in rows.itertuples():
         least, most = (measured_steps._milliseconds(row, host_us) for host_us in (25.5, 27.5))
         assert len(rows) == 4 and least < row.measured_ms < most, row.what

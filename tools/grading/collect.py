@@ -182,7 +182,7 @@ def identifier(name: str) -> str:
     return re.sub(r"[^\w.@+-]+", "_", unicodedata.normalize("NFC", name)).strip("_.")
 
 
-def plain(name: str) -> str:
+def simplified(name: str) -> str:
     """A name without accents, capitals, blanks and signs: Canvas writes "smithjohn"."""
     return re.sub(r"[^\w]|_", "", unicodedata.normalize("NFKD", name).casefold())
 
@@ -209,7 +209,7 @@ def listed(one: Submission, known: dict[str, set[str]]) -> str:
     """The id of the student in the class list whom a folder, its end, or the beginning of the file's name names."""
     ends = [place[at:] for place in one.places for at in range(len(place)) if f"-{place}"[at] in "-_"]  # week2-jsmith
     starts = [one.stem[:end] for end in range(len(one.stem), 2, -1) if not one.stem[end : end + 1].isalpha()]
-    return next((next(iter(ids)) for name in ends + starts if len(ids := known.get(plain(name), ())) == 1), "")
+    return next((next(iter(ids)) for name in ends + starts if len(ids := known.get(simplified(name), ())) == 1), "")
 
 
 def ids_of(people: list[dict[str, str]]) -> dict[str, set[str]]:
@@ -218,7 +218,7 @@ def ids_of(people: list[dict[str, str]]) -> dict[str, set[str]]:
     for row in people:
         first, last = row.get("first_name", ""), row.get("last_name", "")
         for name in (row["id"], row.get("lms_user_id", ""), row.get("email", ""), first + last, last + first):
-            ids[plain(name)].add(row["id"])
+            ids[simplified(name)].add(row["id"])
     ids.pop("", None)
     return ids
 
@@ -227,7 +227,7 @@ def by_roster(submissions: list[Submission], people: list[dict[str, str]]) -> No
     """Give students the ids of the class list, by which a folder, their number or else their name is known there."""
     ids = ids_of(people)
     for one in submissions:
-        named, numbered = ids.get(plain(one.student), set()), ids.get(one.user, set())
+        named, numbered = ids.get(simplified(one.student), set()), ids.get(one.user, set())
         fitting = named & numbered or named or numbered
         if who := listed(one, ids):
             one.student, one.user = who, ""

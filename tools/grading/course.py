@@ -18,8 +18,8 @@ from traitlets.config import Config, PyFileConfigLoader
 
 from tools.grading.collect import LATE, read_notebook
 from tools.grading.execute import STOPPED, copies, exercise_of, is_wrong, name_of
+from tools.grading.packages import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
 UNWRITTEN = re.compile("is not (written yet|defined)")  # in the errors of an untouched answer
 

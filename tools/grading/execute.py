@@ -29,7 +29,7 @@ from nbgrader.utils import is_grade, is_locked, is_solution
 from traitlets import Dict, Integer, Unicode
 
 from labcourse.check import answers
-from labcourse.check.answers import Stopped
+from labcourse.check.answers import AnswerStopped
 from labcourse.check.cells import needed, plain
 from labcourse.plain_values import Other, decode
 from tools.grading.sandbox import Sandbox, choose
@@ -250,8 +250,8 @@ def judge(check: str, sandbox: Sandbox) -> list[NotebookNode]:
     answers.WORKERS.append(sandbox.ask)
     try:
         with redirect_stdout(printed):
-            exec(compile(check, "the check", "exec"), {}, Names(sandbox))
-    except Stopped as why:
+            exec(compile(check, "the check", "exec"), {}, Namespace(sandbox))
+    except AnswerStopped as why:
         error = stopped(str(why))
     except Exception as wrong:
         told = f"{type(wrong).__name__}: {wrong}"
@@ -261,7 +261,7 @@ def judge(check: str, sandbox: Sandbox) -> list[NotebookNode]:
     return [*_printed(printed.getvalue()), *([new_output("error", **error)] if error else [])]
 
 
-class Names(dict[str, Any]):
+class Namespace(dict[str, Any]):
     """The names of a check's cell. Those that it does not set itself are the student's, or Python's own."""
 
     def __init__(self, sandbox: Sandbox):

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from labcourse.check import originality
-from labcourse.check.answers import Stopped
+from labcourse.check.answers import AnswerStopped
 from tools.grading import packages
+from tools.grading.packages import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WORKER = ["-P", "-m", "tools.grading.worker"]  # -P: no folder of a submission is searched for modules
 IMAGE = "labkit-grading"
 KINDS = ("container", "namespaces", "none")
@@ -113,10 +113,10 @@ class Sandbox:
         return self.send({"cells": cells}, self.seconds)
 
     def ask(self, request: str) -> str:
-        """The reply to a check's request, see `labcourse.calls.reply`. Raises `Stopped` if there is none."""
+        """The reply to a check's request, see `labcourse.calls.reply`. Raises `AnswerStopped` if there is none."""
         told, ended = self.send({"ask": request}, self.seconds)
         if ended:
-            raise Stopped(ended)
+            raise AnswerStopped(ended)
         return told
 
     def end_exercise(self) -> None:

@@ -40,7 +40,7 @@ import psutil
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from labcourse.calls import reply as reply_of
+from labcourse.calls import reply
 
 PR_SET_DUMPABLE = 4
 IDLE_SECONDS = 300
@@ -135,12 +135,12 @@ def run_exercise(shell: Shell, requests: socket.socket, memory_mb: int) -> None:
                 for source in request["cells"]:
                     requests.sendall(f"{json.dumps(shell.run(source))}\n".encode())
             else:
-                requests.sendall(f"{reply_of(request['ask'], shell.user_ns)}\n".encode())
+                requests.sendall(f"{reply(request['ask'], shell.user_ns)}\n".encode())
     finally:
         os._exit(1)  # not through what an answer may have registered for the end
 
 
-class Exercise:
+class ExerciseProcess:
     """The process of an exercise. Its CPU time counts, so that a busy machine costs nobody points."""
 
     def __init__(self, shell: Shell, limits: dict):
@@ -244,7 +244,7 @@ def set_dumpable(dumpable: bool) -> None:
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, int(dumpable))
 
 
-def reply(ended: str, told: list[dict] | str) -> None:
+def tell(ended: str, told: list[dict] | str) -> None:
     """Answer a request."""
     print(json.dumps({"ended": ended, "told": told}), flush=True)
 
@@ -274,23 +274,23 @@ def main() -> None:
     config.InteractiveShell.xmode = "Plain"  # not seconds for a deep recursion
     shell = Shell.instance(config=config)
     importlib.import_module("torch._dynamo")  # an optimiser's first step does, which takes seconds, in each fork
-    reply("", [shell.run(source) for source in request["setup"]])
-    exercise: Exercise | None = None
+    tell("", [shell.run(source) for source in request["setup"]])
+    exercise: ExerciseProcess | None = None
     while select.select([0], [], [], IDLE_SECONDS)[0] and (line := sys.stdin.buffer.readline()):
         request = json.loads(line)
         if "ask" in request and exercise:
             told = exercise.ask(request, lines=1)
-            reply(exercise.ended, told[0] if told else "")
+            tell(exercise.ended, told[0] if told else "")
             continue
         if exercise:
             exercise.close()
             exercise = None
         if "cells" in request:
-            exercise = Exercise(shell, limits)
+            exercise = ExerciseProcess(shell, limits)
             results = results_in(exercise.ask(request, lines=len(request["cells"])))
-            reply(exercise.ended, results)
+            tell(exercise.ended, results)
         else:
-            reply("", [])
+            tell("", [])
     os._exit(0)  # at once: to take Python apart costs seconds
 
 
