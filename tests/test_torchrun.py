@@ -11,6 +11,8 @@ import torchrun
 from labkit.cli import main
 from labkit.training import checkpoints
 
+pytestmark = pytest.mark.slow
+
 
 def ours(said):
     """labkit's own lines among the messages; the others are torchrun's."""

@@ -73,6 +73,7 @@ def test_profile_prints_operators_and_writes_a_trace(call, tmp_path):
     assert (tmp_path / "trace.json.gz").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path):
     synthetic_trace.one_kernel().save(tmp_path / "gpu.json")
     synthetic_trace.on_a_cpu().save(tmp_path / "cpu.json")
@@ -178,6 +179,7 @@ def test_learning_rates_by_player_apply_to_a_resumed_run(call, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
     code = "import sys, labkit, labkit.cli, labkit.training.fit, labkit.measure.record; labkit.CycleGAN; "
     code += "labkit.make_step; print(*sys.modules); import benchmarks.authoring.survey; print(*sys.modules)"

@@ -77,6 +77,7 @@ def test_a_range_that_cannot_be_searched_is_refused(given, message):
 # ---- trials of a function
 
 
+@pytest.mark.slow
 def test_the_best_trial_comes_first_and_only_the_same_call_goes_on(start, tmp_path):
     table = start(counted(), trials=2)
     assert list(table["state"]) == ["complete"] * 2 and list(table["value"]) == sorted(table["x"])
@@ -88,6 +89,7 @@ def test_the_best_trial_comes_first_and_only_the_same_call_goes_on(start, tmp_pa
         start(counted(), space={"x": "0.0:2.0"})
 
 
+@pytest.mark.slow
 def test_each_job_has_its_own_gpu_and_share_of_the_processors(start, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
 
@@ -104,6 +106,7 @@ def test_each_job_has_its_own_gpu_and_share_of_the_processors(start, tmp_path, m
     assert seen == {f"{gpu} {max(1, (os.cpu_count() or 1) // 2)}" for gpu in (3, 5)}
 
 
+@pytest.mark.slow
 def test_a_killed_job_is_submitted_again_with_the_same_settings(start, tmp_path):
     def killed_once(folder, x):
         import os
@@ -120,6 +123,7 @@ def test_a_killed_job_is_submitted_again_with_the_same_settings(start, tmp_path)
     assert (tmp_path / "trial_0000" / "calls").read_text() == 2 * f"{table.loc[0, 'x']} "
 
 
+@pytest.mark.slow
 def test_the_result_of_another_trials_job_with_the_same_number_is_not_taken(start):
     def second_dies(folder, x):
         import os
@@ -135,6 +139,7 @@ def test_the_result_of_another_trials_job_with_the_same_number_is_not_taken(star
     assert list(table["state"]) == ["complete", "fail"] and "killed 3 times" in table.loc[1, "how"]
 
 
+@pytest.mark.slow
 def test_settings_that_fail_do_not_stop_the_others(start):
     def fails(x):
         raise TrainingError("a loss is no longer a finite number")
@@ -143,6 +148,7 @@ def test_settings_that_fail_do_not_stop_the_others(start):
     assert list(table["state"]) == ["fail"] * 2 and "finite" in table.loc[0, "how"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_sweep_and_its_trial_goes_on_later(start, tmp_path):
     def full(folder, x):
         if (folder.parent / "room").exists():
@@ -155,6 +161,7 @@ def test_a_full_disk_stops_the_sweep_and_its_trial_goes_on_later(start, tmp_path
     assert list(start(full, trials=1)["state"]) == ["complete"] and "trial 0 goes on" in start.said[0]
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_killed_leaves_its_jobs_to_the_next(start, tmp_path):
     def slow(folder, x):
         import time
@@ -192,6 +199,7 @@ def test_slurm_needs_its_commands(start, monkeypatch):
 SMALL = "--size 16 --steps 2 --generator resnet_3blocks --ndf 4 --device cpu --workers 0 --no-tensorboard".split()
 
 
+@pytest.mark.slow
 def test_the_command_trains_as_labkit_train_does_and_shows(call, tmp_path, monkeypatch):
     out = tmp_path / "sweep"
     status, said, error = call("sweep", "--lr", "1e-4:1e-3:log", "--ngf=4,5", *SMALL, "--trials", "1", "--out", out)

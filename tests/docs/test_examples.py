@@ -103,6 +103,7 @@ def exchange(how: str, out: Path, through: Path | None = None) -> None:
     main(how, out, through, every=1, steps=2, size=24, width=4)
 
 
+@pytest.mark.slow
 def test_weights_are_exchanged_by_a_job_and_by_ranks(tmp_path):
     launch(1, tmp_path, exchange, "translator", tmp_path / "job", tmp_path / "weights")
     assert (tmp_path / "weights" / "translator" / "weights.pt").is_file()
@@ -110,6 +111,7 @@ def test_weights_are_exchanged_by_a_job_and_by_ranks(tmp_path):
     assert labkit.load_model(tmp_path / "averaged").kind == "CycleGAN"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "suffix"), [("run_onnx.py", ".onnx"), ("load_safetensors.py", ".safetensors")])
 def test_programs_translate_as_labkit_does(tmp_path, monkeypatch, tiny, fruit, program, suffix):
     labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)

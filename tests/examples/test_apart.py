@@ -14,6 +14,8 @@ from several_ranks import run
 import labkit
 from labkit.measure.same import relative
 
+pytestmark = pytest.mark.slow
+
 MODULES = ("autoencoder", "translator", "discriminator")
 
 

@@ -13,6 +13,8 @@ from torch import nn
 import labkit
 from labkit import networks
 
+pytestmark = pytest.mark.slow
+
 NEAR = 1e-10
 
 

@@ -8,6 +8,8 @@ import tensor_parallel
 import torch
 from several_ranks import launch, run
 
+pytestmark = pytest.mark.slow
+
 NEAR = 1e-10
 
 

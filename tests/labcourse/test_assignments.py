@@ -99,6 +99,11 @@ def written_answers(path: Path) -> list[tuple[NotebookNode, NotebookNode, Notebo
 
 EXERCISES = [exercise for path in NOTEBOOKS for exercise in exercises(path)]
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=str)
+DEAR = ("my_entry", "streams", "light_block")  # whole trainings; steps and networks followed operator by operator
+
+
+def tiers(exercise: Exercise) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if exercise.name in DEAR else []
 
 
 @functools.cache
@@ -127,7 +132,10 @@ def test_setup_cells_leave_nothing_that_answers_could_share():
 
 
 # The cells of notebook 12 train its solution for a minute: once is enough.
-@pytest.mark.parametrize("exercise", [one for one in EXERCISES if one.name not in OF_DRAWN_DATA], ids=str)
+@pytest.mark.parametrize(
+    "exercise",
+    [pytest.param(one, id=str(one), marks=tiers(one)) for one in EXERCISES if one.name not in OF_DRAWN_DATA],
+)
 def test_the_solution_passes(exercise, capsys, monkeypatch):
     requests = []
     monkeypatch.setattr(answers, "reply", lambda *asked: requests.append(json.loads(asked[0])) or reply(*asked))
@@ -153,7 +161,11 @@ def test_two_wrong_answers_are_known(exercise):
 
 @pytest.mark.parametrize(
     ("exercise", "mistake"),
-    [pytest.param(one, mistake, id=f"{one}-{mistake.name}") for one in EXERCISES for mistake in one.wrong_answers],
+    [
+        pytest.param(one, mistake, id=f"{one}-{mistake.name}", marks=tiers(one))
+        for one in EXERCISES
+        for mistake in one.wrong_answers
+    ],
 )
 def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, mistake):
     with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake.expects)}"):
@@ -219,6 +231,7 @@ def submit(released: Path, solved: dict[str, str], folder: Path) -> None:
     nbformat.write(notebook, folder / released.name)
 
 
+@pytest.mark.slow
 def test_nbgrader_gives_the_solution_all_points_and_the_untouched_notebook_none(tmp_path, monkeypatch):
     name = EXERCISES[0].notebook
     course = tmp_path / "course"

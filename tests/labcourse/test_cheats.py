@@ -19,7 +19,10 @@ from test_assignments import run as run_at_home
 from tools.grading.execute import RunExercises, is_wrong
 
 CHEATS = ROOT / "tests" / "labcourse" / "cheats"
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="grading forks a process for each exercise")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="grading forks a process for each exercise"),
+]
 
 
 def cheats(exercise: Exercise) -> list[Path]:

@@ -14,6 +14,7 @@ def recording():
     return labcourse.public_trace("resnet50_workers0")
 
 
+@pytest.mark.slow
 def test_the_program_is_the_recorded_one(recording):
     """It calls the same operators as often, by the names that they have today."""
     (rank,) = recording.ranks.values()
@@ -51,6 +52,7 @@ def test_the_errors_are_within_their_bars(recording):
     assert table.attrs["stamp"]["SIMULATED"] and "recorded_by" in table.attrs["stamp"]["recording"]
 
 
+@pytest.mark.slow
 def test_on_an_h200_the_kernels_of_cyclegan_are_foretold_a_quarter_too_short():
     table = cyclegan_errors(labcourse.gpu_trace(batch_size=16), 16).set_index("part")
     assert table["ratio"].drop("idle").between(0.6, 0.9).all(), table

@@ -57,6 +57,7 @@ def test_a_step_of_one_picture_has_so_many_launches():
     assert launches_at_batch_1() == pytest.approx(4668, abs=1)
 
 
+@pytest.mark.slow
 def test_the_model_is_within_its_bars_of_the_tables():
     """The step within 10 %, the work on the GPU within 15 %, and every kind that is over 5 % of it within 30 %."""
     table = labcourse.paper_errors()

@@ -60,6 +60,7 @@ def test_layers_may_be_made_in_another_order_than_they_are_used_in():
     check.residual_block(SecondFirst)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("block", [depthwise_5_x_5, mobilenet_v1])
 def test_a_light_block_may_close_many_activations(block, seed, monkeypatch):

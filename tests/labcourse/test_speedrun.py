@@ -78,6 +78,7 @@ def heat(judging):
     return run
 
 
+@pytest.mark.slow
 def test_an_honest_entry_gets_its_time_and_its_scores(judging, heat, monkeypatch):
     monkeypatch.setattr(judging, "yardstick", lambda: 2 * PORTION)  # a processor at half the speed
     found = heat(HONEST, 1)
@@ -88,6 +89,7 @@ def test_an_honest_entry_gets_its_time_and_its_scores(judging, heat, monkeypatch
     assert judging.pictures[HONEST].shape == (8, 3, 64, 64)
 
 
+@pytest.mark.slow
 def test_on_the_gpus_board_wall_time_counts(monkeypatch):
     def trained(do, task, source, folder, limit):
         for moment in (0, 1):
@@ -100,6 +102,7 @@ def test_on_the_gpus_board_wall_time_counts(monkeypatch):
     assert (found.cpu_seconds, found.wall_seconds, found.seconds) == (1.0, 2.0, 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_is_named_with_its_rule(judging, heat, name, monkeypatch):
     rule, replacements = CHEATS[name]
@@ -110,6 +113,7 @@ def test_a_cheat_is_named_with_its_rule(judging, heat, name, monkeypatch):
     assert broken.value.rule == rule and RULES[rule] in str(broken.value)
 
 
+@pytest.mark.slow
 def test_weights_brought_along_are_right_in_one_training_of_six(judging):
     text = changed(SHIPPED)
     for seed, order in ((101, "rgb"), (102, "gbr")):
@@ -119,6 +123,7 @@ def test_weights_brought_along_are_right_in_one_training_of_six(judging):
     assert len({new.orders[seed] for seed in (7, 3, 99, 12, 5, 4)}) == 6 and new.orders[7] == new.orders[7]
 
 
+@pytest.mark.slow
 def test_the_clock_is_the_kernels(heat):
     """An entry cannot report its own time, nor leave work to a process that it waits for."""
     burns = """
@@ -135,6 +140,7 @@ def test_the_clock_is_the_kernels(heat):
     assert heat(changed({MAKE: burns + MAKE}), 1).cpu_seconds > 4
 
 
+@pytest.mark.slow
 def test_an_entry_is_not_told_what_the_judge_has_drawn(judging, heat):
     look = """
     import os, sys
@@ -144,6 +150,7 @@ def test_an_entry_is_not_told_what_the_judge_has_drawn(judging, heat):
     heat(changed({MAKE: look + MAKE}), 103)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replacements", "error"),
     [
@@ -205,6 +212,7 @@ def test_the_ladder_holds_records_each_faster_than_the_one_before_beyond_noise()
         assert verdict(mine, theirs)[0] and verdict(theirs, None)[0], record["name"]
 
 
+@pytest.mark.slow
 def test_a_record_runs_again(judging):
     (heat,) = race(judging, {"wider": ladder.source("wider")}, seeds=[1])["wider"]
     assert heat.curve[-1]["fg"] < 1.2 * GOAL["fg"]  # a single seed may just miss
@@ -222,6 +230,7 @@ def test_an_entry_that_is_not_there_is_named_as_it_was_typed(monkeypatch, capsys
     )
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_its_judge(tmp_path):
     endless = tmp_path / "endless.py"
     endless.write_text("while True:\n    pass\n", encoding="utf-8")

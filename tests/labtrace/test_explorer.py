@@ -108,6 +108,7 @@ def draw(view, traces, parts):
     return timeline(traces, begin, end) if view == "timeline" else show.trace(traces, view)
 
 
+@pytest.mark.slow
 def test_the_explorer_draws_every_figure_into_one_widget(two_streams, one_kernel):
     recordings = {"two": two_streams, "one": one_kernel}
     parts = Parts(show.trace_explorer(recordings))
@@ -124,6 +125,7 @@ def test_the_explorer_draws_every_figure_into_one_widget(two_streams, one_kernel
     assert same(parts, draw("timeline", recordings, parts))
 
 
+@pytest.mark.slow
 def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
     parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
     assert parts.steps.layout.display == "" and parts.steps.value == (1, parts.steps.max) == (1, 2)

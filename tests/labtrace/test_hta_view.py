@@ -59,6 +59,7 @@ def test_of_the_same_events_both_say_the_same(steps, tmp_path):
     assert rows(show.trace(analysis, "hta", table="queue"))["stream 7, max queue_length"] == ("1.0", "1.0", "")
 
 
+@pytest.mark.slow
 def test_of_a_recording_on_several_streams_every_table_but_the_queue_and_idle_agrees(public_trace):
     """HTA's mean queue counts each change alike, and its statistics of compute kernels are of their sums.
 
@@ -75,6 +76,7 @@ def test_of_a_recording_on_several_streams_every_table_but_the_queue_and_idle_ag
     )
 
 
+@pytest.mark.slow
 def test_the_categories_of_old_recordings_are_work_of_the_gpu(public_trace):
     """The recording's kernels have the category "Kernel"."""
     text = show.trace(public_trace("resnet50_workers0"), "hta").layout.meta["text"]

@@ -73,6 +73,7 @@ def test_the_page_is_small_and_asks_no_network(two_streams, tmp_path):
     assert len(text) < 3e6 and not re.search(r'(src|href)="http', text)
 
 
+@pytest.mark.slow
 def test_two_recordings_are_a_comparison(tmp_path):
     """The sentence, each one's verdict, the steps, the work by kind, what changed: on the terminal and on the page."""
     traces = {}

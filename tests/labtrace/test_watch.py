@@ -72,6 +72,7 @@ def recorded_steps(path):
     return {number: len(rank.steps) for number, rank in labtrace.Trace(path).ranks.items()}
 
 
+@pytest.mark.slow
 def test_some_steps_are_recorded_and_the_script_is_as_without_it(tmp_path):
     lines = """
         for _ in range(12):
@@ -271,6 +272,7 @@ def test_a_module_is_run_as_python_runs_it(start, tmp_path):
     assert (tmp_path / "said").read_text().endswith("['--lr', '3'] tool\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shapes", "wave"])
 def test_the_programs_of_the_exercise_can_be_watched(start, tmp_path, name):
     program = Path(__file__).parents[2] / "examples" / "watched" / f"{name}.py"

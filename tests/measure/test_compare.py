@@ -75,6 +75,7 @@ def compared(small, batch):
     return run
 
 
+@pytest.mark.slow
 def test_faster_slower_and_no_difference_are_told_from_noise(compared):
     clock = Clock()
     stacks = {"fast": [0.5], "slow": [2.0], "same": [1.0], "now and then": [0.5, 2.0, 1.0]}
@@ -115,6 +116,7 @@ def test_a_step_that_computes_something_else_is_not_equivalent_however_fast(comp
     assert (row["verdict"], row["why"]) == ("not equivalent", "it leaves out cycle_A")
 
 
+@pytest.mark.slow
 def test_nothing_of_a_comparison_stays_in_memory(compared):
     """Without waiting for the garbage collector, which a GPU that runs out of memory does not ask."""
     made = []
@@ -134,6 +136,7 @@ def test_nothing_of_a_comparison_stays_in_memory(compared):
         gc.enable()
 
 
+@pytest.mark.slow
 def test_16_bit_steps_are_equivalent_and_say_how_far_they_are(compared, tiny):
     clock = Clock()
     table = compared(clock, tiny, size=32, bf16=["bf16", clock.taking(0.5)])
@@ -218,6 +221,7 @@ class RaisesInARound:
         return super().__call__(real_a, real_b)
 
 
+@pytest.mark.slow
 def test_what_fails_in_a_timing_round_costs_its_own_row_only(compared):
     class NoMemory(RaisesInARound):
         error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
@@ -233,6 +237,7 @@ def test_what_fails_in_a_timing_round_costs_its_own_row_only(compared):
     }
 
 
+@pytest.mark.slow
 def test_memory_that_does_not_suffice_after_the_timing_costs_that_look_only(compared):
     class NoMemoryLater(RaisesInARound):
         at, error = 11, torch.OutOfMemoryError("CUDA out of memory.")  # after three updates and seven rounds
@@ -247,6 +252,7 @@ def test_a_baseline_that_fails_in_a_timing_round_is_refused(small, batch):
         labkit.compare({"base": lambda: labkit.make_step(small(), RaisesInARound)}, batch())
 
 
+@pytest.mark.slow
 def test_it_is_said_that_float64_could_not_be_tried(compared):
     clock = Clock()
     row = compared(clock, kernel=[OnlyFloat32, clock.taking(0.5)]).loc["kernel"]
@@ -386,6 +392,7 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
     assert told["auto"] == "this machine is too noisy for small gains; alone"
 
 
+@pytest.mark.slow
 def test_speedups_are_chosen_for_networks_with_batch_norm(tiny, batch, monkeypatch):
     few = {name: SPEEDUPS[name] for name in ("batched", "fused_norm", "fused_adam", "out_of_place")}
     monkeypatch.setattr(choosing, "SPEEDUPS", few)

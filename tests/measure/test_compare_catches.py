@@ -415,6 +415,7 @@ def test_16_bits_do_not_hide_what_is_left_out(judged):
     assert re.match("the gradient of idt_A does not reach G_A", judged(IdentityReportedOnly, "bf16"))
 
 
+@pytest.mark.slow
 def test_a_class_that_declares_16_bits_does_not_hide_it_either(tiny, batch):
     judged = equivalence_of(tiny, batch(1), ngf=8, ndf=4)  # with fewer filters rounding covers the identity
     assert re.match("after the timing rounds, the gradient of idt_[AB] .*G_[AB]", judged(Bf16WithoutIdentity) or "")
@@ -429,6 +430,7 @@ def test_an_honest_step_is_not_accused(judged, stack):
     assert judged(*stack) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [AdamByHand, WithOwnAdam, WithoutBetas])
 def test_an_adam_of_one_s_own_may_be_right(judged, own):
     assert judged(own) is None and judged(own, "batched", "out_of_place") is None
@@ -448,11 +450,13 @@ def test_steps_that_were_judged_before_do_not_count(tiny, batch):
     assert found == [None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", [["batched", "out_of_place", "channels_last"], ["bf16"]], ids=str)
 def test_a_step_that_knows_float32_only_may_be_right(judged, stack):
     assert judged(OnlyFloat32, *stack, in_float32=True) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", [["fused_adam", "channels_last", "out_of_place", "recompute"], ["bf16"]], ids=str)
 def test_batch_norm_is_judged_too(tiny, batch, stack):
     judged = equivalence_of(tiny, batch(2, size=16), generator=one_block("batch"), norm="batch")
@@ -460,6 +464,7 @@ def test_batch_norm_is_judged_too(tiny, batch, stack):
     assert re.match("the gradient of idt_A does not reach G_A", judged(IdentityReportedOnly, *stack) or "")
 
 
+@pytest.mark.slow
 def test_weights_without_a_gradient_need_not_move(batch):
     def deviation(**settings):
         torch.manual_seed(0)

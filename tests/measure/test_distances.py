@@ -111,6 +111,7 @@ def test_a_run_that_could_not_be_scored_does_not_begin(offline, tiny, tmp_path):
     assert not list(tmp_path.glob("*.pt"))
 
 
+@pytest.mark.slow
 def test_the_real_code_runs(monkeypatch, folders, call):
     """Inception's own layers, with random numbers in the place of the weights that it is published with."""
     module = pytest.importorskip("torch_fidelity.feature_extractor_inceptionv3")

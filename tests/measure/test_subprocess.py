@@ -13,6 +13,7 @@ def divided(number, by):
     return os.getpid(), divmod(number, by)
 
 
+@pytest.mark.slow
 def test_the_answer_comes_from_another_process():
     process, answer = run_in_subprocess(divided, 7, 2)
     assert process != os.getpid() and answer == (3, 1)

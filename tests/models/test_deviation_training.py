@@ -31,6 +31,7 @@ def one(**settings):
     return labkit.DeviationGAN(**{**small, **settings})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", STACKS, ids="+".join)
 def test_a_speedup_computes_what_the_baseline_does(batch, names):
     exact = all(KNOWN[name].tolerance == "exact" for name in names)

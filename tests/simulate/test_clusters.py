@@ -77,6 +77,7 @@ def test_it_agrees_with_the_model_of_nccl(gpus, cluster, factor):
                 assert ours == pytest.approx(theirs, rel=0.1)
 
 
+@pytest.mark.slow
 def test_collectives_that_take_no_time_change_only_the_host_s_time(step):
     played = replay(step.operators, 0.0, ROOFLINES["H100"], steps=1)
     shared = with_collectives(played, step, lambda collective: 0.0, host_us=0.0)

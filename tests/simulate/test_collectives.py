@@ -30,6 +30,7 @@ def counted():
     return shared_step(collective_jobs.model(), size=collective_jobs.SIZE)
 
 
+@pytest.mark.slow
 def test_counted_messages_are_those_that_gloo_sent(counted, real):
     sent = [(TYPES[dtype][0], numbers * TYPES[dtype][1]) for numbers, dtype in real["messages"]]
     assert sorted((collective.dtype, collective.bytes) for collective in counted.collectives) == sorted(sent)
@@ -81,6 +82,7 @@ def test_memory_counts_the_buckets(counted):
     assert alone < counted.memory <= alone + counted.gradient_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speedups, settings", [(("bf16",), {}), (("accumulate",), {"batch_size": 2})])
 def test_16_bits_and_micro_batches_send_the_same_bytes(tiny, speedups, settings):
     """Only the last micro-batch sends, and gradients of 32-bit weights have 32 bits."""

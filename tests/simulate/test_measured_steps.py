@@ -22,6 +22,7 @@ def table():
     return measured(now=True)
 
 
+@pytest.mark.slow
 def test_the_model_is_within_its_bars_of_what_others_measured(table):
     ratio = table.set_index(["what", "device"])["ratio"]
     outside = ratio[~ratio.between(0.8, 1.25)]
@@ -29,6 +30,7 @@ def test_the_model_is_within_its_bars_of_what_others_measured(table):
     assert 0.97 < ratio.median() < 1.03 and len(ratio) == 39
 
 
+@pytest.mark.slow
 def test_a_host_of_26_to_27_us_explains_the_steps_below_the_range():
     rows = pandas.read_csv(measured_steps.TABLE).query("what in @HOST_BOUND")
     for row in rows.itertuples():

@@ -9,6 +9,8 @@ import torch
 from labkit.simulate import memory_events, step_memory, step_operators
 from labkit.simulate.meta_device import LiveBytes
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_lives_is_counted_once_until_it_is_freed():
     with LiveBytes() as live:

@@ -89,6 +89,7 @@ def test_adam_goes_over_all_weights_at_once_as_on_a_gpu(small):
     assert all(len(operator.outputs) > 10 for operator in optimizer)
 
 
+@pytest.mark.slow
 def test_the_full_size_step_does_the_work_it_is_known_to_do(full_size):
     with_identity = sum(operator.flops for operator in full_size)
     without = sum(operator.flops for operator in step_operators(labkit.CycleGAN(lambda_identity=0.0)))
@@ -382,6 +383,7 @@ def test_a_host_that_loads_data_before_each_step_is_what_the_gpu_waits_for(small
     assert (trace.gaps(2)["range_at_begin"] == "data").all()
 
 
+@pytest.mark.slow
 def test_events_order_streams_as_wait_stream_does(tiny):
     class Waits:
         side = None

@@ -302,6 +302,7 @@ def namespaces():
 needs_namespaces = pytest.mark.usefixtures("namespaces")
 
 
+@pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("student", STUDENTS)
 def test_an_answer_costs_its_own_points_only(graded, student):
@@ -317,6 +318,7 @@ def test_an_answer_costs_its_own_points_only(graded, student):
         assert exercises[student]["two"].message.startswith(f"Stopped: {STOPPED[student]}")
 
 
+@pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_right_from_top_to_bottom_counts(graded, course, name):

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pytest
+
+pytestmark = pytest.mark.slow
 
 CONFTEST = Path(__file__).parents[2] / "notebooks" / "conftest.py"
 

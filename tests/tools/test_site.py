@@ -11,6 +11,8 @@ import pytest
 from tools.notebooks import CLAIMS_TITLE
 from tools.website import notebooks, pages
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 OUTSIDE = re.compile(r"""<(?:script|link|img|iframe)[^>]+(?:src|href)=["']?(?:https?:)?//""")
 SOLUTION = re.compile(r"### BEGIN (?:SOLUTION|HIDDEN TESTS)\n(.*?)### END", re.DOTALL)

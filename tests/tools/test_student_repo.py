@@ -18,6 +18,8 @@ from traitlets.config import PyFileConfigLoader
 from tools import exercises, packing, student_repo
 from tools.mistakes import known
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SOLUTION = re.compile(r"### BEGIN SOLUTION(.*?)### END SOLUTION", re.DOTALL)
 

@@ -113,6 +113,7 @@ def mounts():
     return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux" or not mounts(), reason="a small disk needs a file system to mount")
 def test_on_a_real_disk_without_room_the_command_line_ends_with_one_line(tmp_path):
     options = "--size 16 --ngf 4 --workers 0 --device cpu --save-minutes 0 --keep-every 1 --steps"

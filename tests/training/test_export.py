@@ -44,6 +44,7 @@ def run_onnx(path, pictures):
     return torch.from_numpy(session.run(None, {"picture": pictures.numpy()})[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", GENERATORS)
 def test_an_onnx_file_gives_pytorch_s_pictures_at_every_size(tmp_path, kind):
     torch.manual_seed(0)
@@ -57,6 +58,7 @@ def test_an_onnx_file_gives_pytorch_s_pictures_at_every_size(tmp_path, kind):
     assert network.training == was_training, "the network is left in the mode it was in"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_the_reference_s_form_becomes_one_file_that_says_which_sizes_it_takes(tmp_path):
     torch.manual_seed(0)
     network = make_generator("resnet_3blocks", 4)
@@ -75,6 +77,7 @@ def test_a_checkpoint_of_the_reference_s_form_becomes_one_file_that_says_which_s
     assert sides == ["batch", 3, "4*height", "4*width"]
 
 
+@pytest.mark.slow
 def test_a_program_takes_every_size_that_the_network_takes(tmp_path):
     network = GENERATORS["U-Net, batch norm"]()
     assert labkit.export(network, tmp_path / "model.pt2").difference < 1e-5

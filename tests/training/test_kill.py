@@ -1,8 +1,10 @@
 """``kill -9`` at a random moment; `make bench` does it twenty times."""
 
+import pytest
 from killing import same, same_files, train_killed, train_unbroken
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_in_the_same_bits_as_an_unbroken_one(tmp_path):
     whole = train_unbroken(tmp_path / "whole", steps=24)
     resumed, left_at = train_killed(tmp_path / "killed", kills=1, steps=24, seed=0)

@@ -15,6 +15,8 @@ from labkit.training import checkpoints
 from labkit.variants.data_parallel import merge_shares, share_of
 from labkit.variants.registry import SPEEDUPS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):

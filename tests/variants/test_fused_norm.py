@@ -88,6 +88,7 @@ def test_a_second_derivative_is_refused():
         gradient.sum().backward()
 
 
+@pytest.mark.slow
 @needs_interpreter
 def test_a_training_step_on_the_kernels_is_the_baseline_s(tiny, batch):
     steps = [labkit.make_step(tiny(ngf=2, pool_size=2).double(), *names) for names in ((), ("fused_norm",))]
@@ -97,6 +98,7 @@ def test_a_training_step_on_the_kernels_is_the_baseline_s(tiny, batch):
             assert losses[name].item() == pytest.approx(loss.item(), rel=1e-9), (name, seed)
 
 
+@pytest.mark.slow
 def test_the_kernels_compile_for_a_gpu():
     program = """
 import triton
@@ -149,6 +151,7 @@ def test_the_model_is_left_as_found_even_after_an_error(tiny, batch):
     assert not any("forward" in vars(layer) for layer in step.model.modules())
 
 
+@pytest.mark.slow
 def test_its_launches_and_bytes_are_counted(tiny):
     plain, fused = (step_operators(tiny(), *names, size=32) for names in ((), ("out_of_place",)))
     found = step_operators(tiny(), "fused_norm", size=32)

@@ -45,6 +45,14 @@ PAIRS = [
     names for names in itertools.combinations(ACTING, 2) if legal(names) and not {"compile", *IDLE}.intersection(names)
 ]
 LARGEST = largest(EXACT) + largest(ACTING)
+
+
+def tiers(stacks):
+    """Stacks that take seconds are in the slow tier: compiled ones, and those in 16 bits together with others."""
+    dear = [names for names in stacks if "compile" in names or (len(names) > 1 and not exact(names))]
+    return [pytest.param(one, id="+".join(one), marks=[pytest.mark.slow] * (one in dear)) for one in stacks]
+
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore:(streams|graph|data_parallel)"),
     pytest.mark.usefixtures("quick_compiler"),
@@ -111,7 +119,7 @@ def assert_close(losses, right, tolerance, where):
         assert float(losses[name]) == pytest.approx(float(loss), rel=tolerance), (name, where)
 
 
-@pytest.mark.parametrize("names", [*(one for one in ALONE if one != ("compile",)), *PAIRS, *LARGEST], ids="+".join)
+@pytest.mark.parametrize("names", tiers([*(one for one in ALONE if one != ("compile",)), *PAIRS, *LARGEST]))
 def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, names):
     _, right = expected(tiny, batch, names)
     distance = Update.of(make(tiny, names), pictures(batch, names)).distance(right)
@@ -123,10 +131,11 @@ def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, 
 
 @pytest.mark.parametrize(
     "names",
-    [names for names in ALONE if exact(names)]
-    + largest(EXACT)
-    + largest([name for name in EXACT if name != "accumulate"]),  # on one picture
-    ids="+".join,
+    tiers(
+        [names for names in ALONE if exact(names)]
+        + largest(EXACT)
+        + largest([name for name in EXACT if name != "accumulate"])  # on one picture
+    ),
 )
 def test_in_float64_exact_speedups_stay_the_baseline(tiny, batch, names):
     n = 2 if "accumulate" in names else 1  # one picture is what a memory format can go wrong with
@@ -147,8 +156,7 @@ def test_exact_speedups_are_the_baseline_in_every_gan_mode(tiny, batch, names, m
 
 @pytest.mark.parametrize(
     "names",
-    ALONE + [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")],
-    ids="+".join,
+    tiers(ALONE + [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")]),
 )
 def test_a_run_goes_on_under_other_speedups_and_back(tiny, batch, names):
     losses, _ = expected(tiny, batch, names)
@@ -226,6 +234,7 @@ def test_an_impossible_pair_is_refused_with_its_reason(tiny):
         labkit.make_step(tiny(), "fp16", "bf16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 def test_16_bits_that_a_processor_only_emulates_are_refused_unless_asked_for(tiny, batch, monkeypatch, name):
     monkeypatch.setattr("labkit.devices.emulates", lambda dtype: dtype in (torch.bfloat16, torch.float16))
@@ -286,6 +295,7 @@ def test_the_table_says_everything_about_every_speedup():
     assert {"losses", "backward", "state_dict"} <= set(table.loc["fp16", "seam"].split(", "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names", [names for names in LARGEST if not exact(names) and "compile" not in names], ids="+".join
 )
@@ -351,6 +361,7 @@ def test_recompute_draws_the_same_dropout_twice(tiny, batch):
 # ---- out_of_place
 
 
+@pytest.mark.slow
 def test_out_of_place_saves_three_copies_for_each_activation_after_a_norm(tiny):
     copies = [
         sum(operator.name == "aten::copy_" for operator in step_operators(tiny(), *names, size=32))
@@ -415,6 +426,7 @@ def test_instance_norm_is_guarded_once(tiny):
 # ---- compile
 
 
+@pytest.mark.slow
 def test_a_compiled_model_keeps_its_names_and_works_in_other_steps(tiny, batch):
     names = list(tiny().state_dict())
     model = tiny(pool_size=3).double()
