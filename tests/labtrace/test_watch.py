@@ -280,6 +280,7 @@ def test_the_programs_of_the_exercise_can_be_watched(start, tmp_path, name):
     assert recorded_steps(tmp_path / "train.json.gz") == {0: 2} and "loss " in (tmp_path / "said").read_text()
 
 
+@pytest.mark.slow
 def test_each_rank_writes_a_file_into_one_folder(tmp_path):
     lines = """
         import os

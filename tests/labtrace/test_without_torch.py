@@ -6,6 +6,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import synthetic_trace
 
 BLOCKER = """
@@ -73,6 +74,7 @@ def bare(program, commands, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_labtrace_and_labkit_report_work_without_any_extra(tmp_path):
     path = synthetic_trace.two_streams().save(tmp_path / "trace.json")
     done = bare(TABLES, [f"report {path}"], str(path))

@@ -41,7 +41,7 @@ def test_shapes_are_recorded_on_request(tiny, batch, tmp_path):
             assert ("[[1, 3, 30, 30], " in file.read()) == shapes, "padded by 3 before the first convolution"
 
 
-@pytest.mark.parametrize("speedup", [None, "fp16"])
+@pytest.mark.parametrize("speedup", [None, pytest.param("fp16", marks=pytest.mark.slow)])
 def test_the_step_is_the_same_before_and_after_bit_for_bit(tiny, batch, tmp_path, speedup):
     step = labkit.make_step(tiny(pool_size=2), *[speedup] * bool(speedup))
     for fresh in (True, False):
@@ -61,6 +61,7 @@ def test_batches_may_come_from_a_loader_and_waiting_for_them_is_recorded(step, f
     assert (events["duration"] > 0).all()
 
 
+@pytest.mark.slow
 def test_a_trace_opens_in_hta(step, batch, tmp_path, monkeypatch):
     monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
     from hta.common.trace_parser import parse_trace_dataframe

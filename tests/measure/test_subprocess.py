@@ -23,6 +23,7 @@ def refuse(name):
     raise DataError(f"{name} cannot be used")
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_there_is_raised_here():
     with pytest.raises(DataError, match="^this cannot be used$"):
         run_in_subprocess(refuse, "this")

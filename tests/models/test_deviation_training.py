@@ -88,6 +88,7 @@ def test_pictures_of_any_size_are_translated(tmp_path):
     assert read_picture(tmp_path / "out.png").shape == picture.shape
 
 
+@pytest.mark.slow
 def test_it_is_compared_with_itself_and_with_cyclegan(batch, tiny):
     makers = {
         "one": lambda: labkit.make_step(one()),

@@ -88,6 +88,7 @@ def test_a_model_that_was_moved_needs_its_step_made_again(tiny, batch, move):
         step(*batch())
 
 
+@pytest.mark.slow
 def test_runs_in_threads_equal_runs_one_after_the_other(tiny, fruit, batch, tmp_path):
     def run(number, where):
         step = labkit.make_step(model[where, number], *(("fp16", "batched") if number else ("out_of_place",)))

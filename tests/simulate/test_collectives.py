@@ -112,6 +112,7 @@ def test_the_group_ends_with_the_context_even_after_an_error():
     assert not dist.is_initialized()
 
 
+@pytest.mark.slow
 def test_a_real_trace_of_two_ranks_has_its_communication(real, folder):
     trace = Trace(folder / "traces")
     table = trace.communication()

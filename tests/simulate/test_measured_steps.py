@@ -38,6 +38,7 @@ def test_a_host_of_26_to_27_us_explains_the_steps_below_the_range():
         assert len(rows) == 4 and least < row.measured_ms < most, row.what
 
 
+@pytest.mark.slow
 def test_the_file_has_what_the_model_says_now(table):
     pandas.testing.assert_series_equal(measured()["SIMULATED_ms"], table["SIMULATED_ms"], rtol=0.005)
 

@@ -106,6 +106,7 @@ def test_recording_leaves_the_model_and_its_pools_as_found(tiny, batch):
     assert next(model.parameters()).device.type == "cpu"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SPEEDUPS.keys() - GPU_ONLY - {"data_parallel", "winograd"}))
 def test_every_other_speedup_can_be_recorded_in_16_bits(tiny, name):
     types = () if name in ("bf16", "fp16") else ("bf16",)

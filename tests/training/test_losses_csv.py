@@ -27,6 +27,7 @@ def test_each_step_has_a_row_of_exact_numbers(tiny, fruit, tmp_path):
         assert [float(row[name]) for row in table] == values
 
 
+@pytest.mark.slow
 def test_after_a_kill_no_row_is_missing_and_none_is_there_twice(tiny, fruit, tmp_path):
     train(tiny, fruit, 7, tmp_path / "whole")
     train(tiny, fruit, 2, tmp_path / "killed")

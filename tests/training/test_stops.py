@@ -19,6 +19,7 @@ from labkit.training import callbacks, checkpoints
 TRAIN = "train --size 16 --generator resnet_3blocks --ngf 4 --steps 100000 --decay-steps 0 --device cpu --out"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path, number):
     messages = tmp_path / "said"

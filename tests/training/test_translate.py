@@ -203,6 +203,7 @@ def test_a_progress_bar_only_where_there_is_a_terminal(tmp_path, monkeypatch, ca
     assert ("2/2" in capsys.readouterr().err) == terminal
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_the_command_line(tmp_path, tiny):
     for i in range(40):
         write_picture(picture(256, 256, seed=i), tmp_path / "in" / f"{i:02}.png")

@@ -71,7 +71,7 @@ def test_a_schedule_and_a_resumption_in_between_are_the_baseline_s(tiny, batch, 
         assert_same(step(*real), plain(*real), 1e-9, done)
 
 
-@pytest.mark.parametrize("name", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", [pytest.param("fp16", marks=pytest.mark.slow), "bf16"])
 def test_sixteen_bit_steps_are_recorded_with_their_casts_and_their_scale(tiny, batch, name):
     plain, step = (labkit.make_step(tiny(pool_size=3), *own, name) for own in ((), (OnCPU,)))
     for seed in range(8):

@@ -48,8 +48,8 @@ LARGEST = largest(EXACT) + largest(ACTING)
 
 
 def tiers(stacks):
-    """Stacks that take seconds are in the slow tier: compiled ones, and those in 16 bits together with others."""
-    dear = [names for names in stacks if "compile" in names or (len(names) > 1 and not exact(names))]
+    """Stacks that take seconds are in the slow tier: compiled, in fp16, or in bf16 together with others."""
+    dear = [names for names in stacks if {"compile", "fp16"} & {*names} or (len(names) > 1 and not exact(names))]
     return [pytest.param(one, id="+".join(one), marks=[pytest.mark.slow] * (one in dear)) for one in stacks]
 
 
