@@ -10,13 +10,13 @@ from labcourse.shipped import DATA, NOT_SHIPPED
 from labkit.errors import LabkitError
 from labtrace.events.intervals import busy
 from labtrace.show.bars import Looks, bars
-from labtrace.show.style import BELOW, KINDS, UNUSED
+from labtrace.show.style import BELOW, BY_KIND, UNUSED
 
 READ_OFF = "read off the course paper's Figure 1"
 ERROR_MS = 0.7  # a pixel
 KERNELS, SLOW, SPAN = "kernels", "slow kernel", "span of the step"
 LOOKS: Looks = {
-    KERNELS: ("kernels", KINDS["compute"], ""),
+    KERNELS: ("kernels", BY_KIND["compute"], ""),
     SLOW: ("of them, the slow kernel", "#0072B2", "x"),
     SPAN: ("the profiler's span of the step", UNUSED, "/"),
 }

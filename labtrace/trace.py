@@ -464,10 +464,10 @@ class Trace:
         Warns:
             ReplayWarning: it differs by more than a twentieth.
         """
-        ranks = list(self.ranks)
-        if rank not in (ranks if rank is not None or len(ranks) > 1 else [None]):
-            raise LabError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, ranks))}.")
-        played, doubt = replay_rank(self.ranks[ranks[0] if rank is None else rank], host, kernels, graph, data)
+        chosen = next(iter(self.ranks)) if rank is None and len(self.ranks) == 1 else rank
+        if chosen not in self.ranks:
+            raise LabError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, self.ranks))}.")
+        played, doubt = replay_rank(self.ranks[chosen], host, kernels, graph, data)
         warn_of(doubt)
         return played
 

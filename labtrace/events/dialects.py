@@ -44,7 +44,7 @@ COPIES = r"^Copy(?:Host|Device)To(?:Host|Device)|^FillBuffer"
 # Of NVIDIA, AMD and, from urEnqueueKernelLaunch on, Intel, whose driver appends each launch once more, to a list.
 GRAPH_LAUNCHES = r"GraphLaunch|^urEnqueueCommandBuffer"
 APPENDED_LAUNCHES = "AppendLaunchKernel"
-LAUNCHES = rf"(?<!Append)LaunchKernel|LaunchCooperativeKernel|KernelLaunch|{GRAPH_LAUNCHES}"
+LAUNCHING_CALLS = rf"(?<!Append)LaunchKernel|LaunchCooperativeKernel|KernelLaunch|{GRAPH_LAUNCHES}"
 # Calls in which the host waits for the GPU.
 SYNCHRONISING = (
     r"^(?:cuda|hip|cu)(?:(?:Device|Stream|Event|Ctx)Synchronize|Memcpy(?:WithStream|2D|3D)?)$"

@@ -8,8 +8,7 @@ import numpy as np
 import pandas
 from numpy.typing import ArrayLike
 
-from labtrace.events.dialects import CALLS, GRAPH_LAUNCHES, SYNCHRONISING, matching
-from labtrace.events.dialects import LAUNCHES as LAUNCHING_CALLS
+from labtrace.events.dialects import CALLS, GRAPH_LAUNCHES, LAUNCHING_CALLS, SYNCHRONISING, matching
 from labtrace.events.intervals import Nesting, Union
 from labtrace.events.rank import NOWHERE, Nested, Rank, innermost
 

@@ -18,7 +18,7 @@ from labtrace.events.dialects import (
     COMMUNICATION,
     COPIES,
     GPU_WORK,
-    LAUNCHES,
+    LAUNCHING_CALLS,
     ON_HOST,
     OPERATORS,
     OTHER_CATEGORIES,
@@ -212,7 +212,7 @@ class Rank:
                 f"no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
                 "the profiler records no timeline. Record once more without counters (profiler_metrics)."
             )
-        if matching(self.operators["name"], f"{LAUNCHES}|{APPENDED_LAUNCHES}").any():
+        if matching(self.operators["name"], f"{LAUNCHING_CALLS}|{APPENDED_LAUNCHES}").any():
             return (
                 "the host launched kernels, but none is in the trace: the profiler could not record the GPU. CUPTI "
                 "(rocprofiler, PTI) may be missing, or not allowed to read the GPU's counters: ask the administrator."

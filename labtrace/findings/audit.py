@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 
 from labtrace.events.clocks import CLOCKS_US, DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
-from labtrace.events.dialects import APPENDED_LAUNCHES, GRAPH_LAUNCHES, LAUNCHES, matching
+from labtrace.events.dialects import APPENDED_LAUNCHES, GRAPH_LAUNCHES, LAUNCHING_CALLS, matching
 from labtrace.events.rank import Rank, innermost
 from labtrace.tables.gpu import find_gaps
 
@@ -22,7 +22,7 @@ DELAYS = "idle, gaps, launches, queue, summary, critical_path, what_if"
 LAUNCHED = f"{DELAYS}, temporal by step, concurrency by range, operators (GPU)"
 ALL_OF_GPU = "temporal, idle, gaps, kernels, launches, queue, concurrency, summary, communication, what_if"
 OF_HOST = "operators, ranges, gaps"
-RANKS = "communication (waited_us, straggler), remedies (waiting for other ranks)"
+OF_RANKS = "communication (waited_us, straggler), remedies (waiting for other ranks)"
 
 
 class Finding(NamedTuple):
@@ -41,7 +41,7 @@ def audit(rank: Rank, ranks: Collection[Rank] = ()) -> pandas.DataFrame:
     found = findings(rank)
     if missing := missing_ranks(ranks):
         what = f"ranks without a file, of {len(ranks) + missing} (world_size)"
-        found.append(Finding(what, missing, "", np.nan, RANKS if len(ranks) > 1 else ""))
+        found.append(Finding(what, missing, "", np.nan, OF_RANKS if len(ranks) > 1 else ""))
     return pandas.DataFrame(found, columns=Finding._fields).drop(columns="of_verdict")
 
 
@@ -87,7 +87,7 @@ def _launches(rank: Rank) -> list[Finding]:
     work, calls = rank.gpu_work, rank.calls
     if work.empty:
         return []
-    launching = calls[matching(calls["name"], LAUNCHES)]
+    launching = calls[matching(calls["name"], LAUNCHING_CALLS)]
     if launching.empty:  # Intel's, of the driver alone
         launching = calls[matching(calls["name"], APPENDED_LAUNCHES)]
     captured = rank.captures.covered(launching["begin"], launching["end"]) > 0  # these run nothing

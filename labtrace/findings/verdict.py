@@ -15,7 +15,6 @@ from labtrace.events.rank import Rank
 from labtrace.findings.difference import step_walls, whole_steps
 from labtrace.findings.remedies import RANKS, Remedies
 from labtrace.tables import gpu
-from labtrace.tables.gpu import LONG_DELAY_US
 
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
 MOST_GAPS = 3  # that are named, if together they are most of the idle time
@@ -27,7 +26,7 @@ MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks 
 MOST_TOLD = 100  # times faster: a larger number tells only that nothing else is there
 HIGH_HOST_COST = 0.25  # of the wall time: if host and data cost more, a full queue is no good news
 WORDS = {"compute": "the kernels that compute", "memory": "copies and memsets", "communication": "communication"}
-HOST = {  # causes on the host: what the GPU waits for
+WAITS_FOR = {  # causes on the host: what the GPU waits for
     host.DATA: "the loading of data",
     host.LAUNCHES: "the launching of kernels",
     host.GRAPHS: "the launching of CUDA graphs",
@@ -106,7 +105,7 @@ def _numbers(rank: Rank) -> dict[str, float]:
         "launched_of_idle": causes["other"] / (idle_us or np.nan),
         "data_of_idle": data_us / (idle_us or np.nan),
         **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in gpu.KINDS},
-        "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
+        "long_delays_of_kernels": (kernels.loc[known, "delay"] > gpu.LONG_DELAY_US).mean(),
         "mean_queue": gpu.mean_queue(rank) if known.any() else np.nan,
     }
 
@@ -134,7 +133,7 @@ def _verdict(played: Remedies, bound: str) -> str:
     on_gpu = rows.index.drop(list(waits))
     if bound in ("data", "host") or (bound == "several" and played.idle >= LEAST_SHARE):
         first = host.DATA if bound == "data" else max(waits, key=lambda cause: waits[cause])
-        said = f"the GPU waits {played.idle:.0%} of the time, {_most(waits[first])} for {HOST[first]}"
+        said = f"the GPU waits {played.idle:.0%} of the time, {_most(waits[first])} for {WAITS_FOR[first]}"
     elif bound in ("memory", "communication") or (bound == "several" and on_gpu[0] not in COMPUTE):
         first = next(cause for cause in on_gpu if cause not in COMPUTE)
         said = f"{ON_GPU.get(first, first)} cost {rows['share_of_wall'][first]:.0%} of the time"
@@ -228,7 +227,7 @@ def _queue(numbers: Mapping[str, float]) -> str:
     if np.isnan(numbers["mean_queue"]):
         return ""
     delayed, host_cost = numbers["long_delays_of_kernels"], numbers["cost_of_data"] + numbers["cost_of_host"]
-    told = f" {delayed:.0%} of the kernels began more than {LONG_DELAY_US:g} us after their launch, and "
+    told = f" {delayed:.0%} of the kernels began more than {gpu.LONG_DELAY_US:g} us after their launch, and "
     told += f"{numbers['mean_queue']:,.1f} waited on average"
     if delayed > 0.5 and bound_by(numbers) in gpu.KINDS and host_cost < HIGH_HOST_COST:
         return f"{told}: a full queue, not overhead."

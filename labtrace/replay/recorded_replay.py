@@ -52,17 +52,13 @@ def replay_rank(rank: Rank, host: float, kernels: float, graph: bool, data: floa
         for launch in recorded.launches
     ]
     played = with_changes(recorded, launches=launches)
-    played = played.as_graphs() if graph else played
+    played, graph_us = (played.as_graphs(), GRAPH_US) if graph else (played, None)
     stamp = rank.recording.stamp or {}
     assumed = {
         "torch": stamp.get("torch", "unknown"),
         "made_from": stamp or {"file": rank.recording.file.name},
         "changed": {"host": host, "kernels": kernels, "graph": graph, "data": data},
-        "constants": {
-            "gap_us": played.gap_us,
-            "queue_limit": played.queue_limit,
-            "graph_us": GRAPH_US if graph else None,
-        },
+        "constants": {"gap_us": played.gap_us, "queue_limit": played.queue_limit, "graph_us": graph_us},
     }
     return with_changes(played, assumed=assumed), doubt
 

@@ -23,8 +23,8 @@ from labtrace.trace import Trace
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
 
-Recording = Trace | Path | str  # or a TraceAnalysis of HTA's
-Traces = Recording | Mapping[str, Recording]
+TraceOrPath = Trace | Path | str  # or a TraceAnalysis of HTA's
+Traces = TraceOrPath | Mapping[str, TraceOrPath]
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
 DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text", "mark"]  # columns that say how to draw a row
 

@@ -36,8 +36,8 @@ PLAYERS = {
     "discriminator": COLOURS["D"],
 }
 # Kinds of GPU activity: Okabe and Ito's yellow, and a wine of Paul Tol's that goes with their palette.
-KINDS = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
-LINES = [*COLOURS.values(), KINDS["communication"], WALL]  # of runs and networks, where colours have no meaning
+BY_KIND = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
+LINES = [*COLOURS.values(), BY_KIND["communication"], WALL]  # of runs and networks, where colours have no meaning
 ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
 
 _modebar = dict(bgcolor=CLEAR, color=WALL, activecolor=COLOURS["G"])

@@ -10,7 +10,7 @@ from labtrace.errors import LabError
 from labtrace.events.dialects import CALLS
 from labtrace.events.rank import Rank
 from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined
-from labtrace.show.style import FAINT, HOST, INK, KINDS, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
+from labtrace.show.style import BY_KIND, FAINT, HOST, INK, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
 from labtrace.tables.processor import stretches
 from labtrace.trace import Trace
 
@@ -18,19 +18,19 @@ MOST_BARS = 1500
 QUEUE_POINTS = 2000
 NAMED_BARS = 30  # more have no room for names
 # Of each series of bars, in the order of the legend. Players' ranges begin with their names.
-COLOURS = {"step": UNUSED, **PLAYERS, "other range": UNUSED, "CUDA call": HOST, **KINDS}
+COLOURS = {"step": UNUSED, **PLAYERS, "other range": UNUSED, "CUDA call": HOST, **BY_KIND}
 LOOKS: Looks = {series: (series, colour, "/" if series == "step" else "") for series, colour in COLOURS.items()}
 PROCESSOR: Looks = {  # kinds of work without a GPU
     "convolutions": ("convolutions", "#0072B2", ""),
     "slow convolutions": ("slow convolutions", "#0072B2", "x"),
-    "matrix products": ("matrix products", KINDS["compute"], ""),
-    "attention": ("attention", KINDS["compute"], "/"),
+    "matrix products": ("matrix products", BY_KIND["compute"], ""),
+    "attention": ("attention", BY_KIND["compute"], "/"),
     "normalisation": ("normalisation", "#009E73", ""),
     "compiled code": ("compiled code", "#8C7A00", "/"),
     "pointwise and other": ("pointwise and other", "#8C7A00", ""),
     "optimiser": ("optimiser", "#CC79A7", ""),
-    "copies": ("copies", KINDS["memory"], ""),
-    "communication": ("communication", KINDS["communication"], ""),
+    "copies": ("copies", BY_KIND["memory"], ""),
+    "communication": ("communication", BY_KIND["communication"], ""),
     "data loading": ("data loading", HOST, ""),
     "Python and dispatch": ("Python and dispatch", UNUSED, ""),
     "work outside of PyTorch": ("work outside of PyTorch", UNUSED, "/"),
@@ -80,7 +80,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     places = pandas.concat(drawn)
     places = places.assign(begin=places["begin_us"] / unit_us, value=places["total_us"] / unit_us)
     if len(places) <= NAMED_BARS:
-        places["text"] = places["name"].where(places["series"].isin(list(KINDS)), "").map(shortened).map(escaped)
+        places["text"] = places["name"].where(places["series"].isin(list(BY_KIND)), "").map(shortened).map(escaped)
     figure = bars(places, {**LOOKS, **PROCESSOR}, f"{unit} since the first event")
     figure.update_xaxes(range=(begin_us / unit_us, end_us / unit_us))
     count, there = sum(len(bar.x) for bar in figure.data), table["events"].sum()

@@ -28,7 +28,7 @@ def _plain(colours: Mapping[str, str]) -> Looks:
     return {name: (name, colour, "") for name, colour in colours.items()}
 
 
-ACTIVITIES = _plain({"idle": style.UNUSED, **style.KINDS})
+ACTIVITIES = _plain({"idle": style.UNUSED, **style.BY_KIND})
 HOSTS = _plain({"operator": style.UNUSED, "CUDA call": style.HOST})
 PLACES = _plain({"host": style.HOST, "GPU": style.KERNEL, "between": style.UNUSED})
 CAUSES: Looks = {
@@ -45,7 +45,7 @@ SHARES: Looks = {
 COMMUNICATION: Looks = {
     "own_us": ("its own work and pauses", style.KERNEL, ""),
     "sent_us": ("sent", "#D9A9BF", "/"),
-    "waits_us": ("waited for other ranks", style.KINDS["communication"], ""),
+    "waits_us": ("waited for other ranks", style.BY_KIND["communication"], ""),
 }
 
 

@@ -19,7 +19,7 @@ from labtrace.tables.gpu import share
 DATA, OPTIMISER, COMMUNICATION = "data loading", "optimiser", "communication"
 PYTHON, OUTSIDE = "Python and dispatch", "work outside of PyTorch"
 # Kinds by the innermost operator; the first pattern that fits counts.
-KINDS = {
+KINDS_OF_WORK = {
     "slow convolutions": r"slow_conv|thnn_conv",
     "convolutions": r"conv",
     "attention": r"attention|attn|flash",
@@ -205,7 +205,7 @@ def stretches(rank: Rank) -> pandas.DataFrame:
     inside = within(rank.recorded)
     begin, end = begin[inside], end[inside]
     names = pandas.Series(rank.nested_operators.names_at((begin + end) / 2, ""), dtype=object)
-    kinds = first_fitting(names, KINDS)
+    kinds = first_fitting(names, KINDS_OF_WORK)
     kinds[names == ""] = PYTHON
     kinds[(names != "") & within(updates)] = OPTIMISER
     kinds[(names == "") & within(sending)] = COMMUNICATION
