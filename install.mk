@@ -11,6 +11,9 @@ fail = { rm -rf .venv; echo "$(1)" >&2; exit 1; }
 NO_PYTHON = $(call fail,labkit needs Python 3.11 or newer. Name one: make PYTHON=python3.13 $(MAKECMDGOALS))
 NO_ENSUREPIP = $(call fail,$(PYTHON) cannot make environments. On Debian and Ubuntu install the package python3-venv.)
 
+# A full disk may leave half a package, which the next try would keep.
+HALF = $(call fail,The installation failed: see above. .venv is removed; what was downloaded is kept.)
+
 UV := $(shell command -v uv 2>/dev/null)
 ifneq ($(filter-out %.venv/bin/uv,$(UV)),)
   # Where the system's Python is too old, uv downloads one.
@@ -38,7 +41,7 @@ student lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter$(if $(JUPYTER
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 $(INSTALLED): .venv/bin/python pyproject.toml requirements.txt $(if $(LOCKED),constraints.txt)
-	$(INSTALL) $(REQUIREMENTS)
+	$(INSTALL) $(REQUIREMENTS) || { ls .venv/installed* >/dev/null 2>&1 || $(HALF); exit 1; }
 	$(INSTALL) --no-deps -e .
 	@touch $@
 

@@ -65,8 +65,9 @@ def test_locked_versions_are_admitted_by_the_ranges():
     assert not [one for one in locked if one[0] in admitted and not admitted[one[0]].contains(one[1], prereleases=True)]
 
 
-def test_citation_has_the_version():
+def test_citation_and_changelog_have_the_version():
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == labkit.__version__
+    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == labkit.__version__
 
 
 def test_no_public_name_is_hidden_by_a_module_of_its_package():

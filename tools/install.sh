@@ -11,8 +11,9 @@ python="$environment/bin/python"
 uv=${UV-$(command -v uv || command -v "$environment/bin/uv")}
 
 # uv does not read pip's configuration, where a mirror may be named.
+settings=$("$python" -m pip config list 2>/dev/null)
 configured() {
-    "$python" -m pip config list | sed -n "s/\\\\n/ /g; s/^[^=]*\.$1='\(.*\)'\$/\1/p" | head -n 1
+    printf '%s\n' "$settings" | sed -n "s/\\\\n/ /g; s/^[^=]*\.$1='\(.*\)'\$/\1/p" | head -n 1
 }
 export UV_INDEX_URL="${UV_INDEX_URL-$(configured index-url)}"
 export UV_EXTRA_INDEX_URL="${UV_EXTRA_INDEX_URL-$(configured extra-index-url)}"
@@ -63,7 +64,7 @@ pytorch() {
 if [ -n "$build" ] && ! "$python" -c 'import importlib.metadata as all; all.version("torch")' 2>/dev/null; then
     # `auto` means several indexes, of which that for the newest CUDA comes first.
     [ "$build" != auto ] || export UV_INDEX_STRATEGY=first-index
-    if (export UV_HTTP_RETRIES=1 UV_HTTP_CONNECT_TIMEOUT=5 && pytorch --dry-run) 2>/dev/null; then
+    if (export UV_HTTP_RETRIES=1 UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=10 && pytorch --dry-run) 2>/dev/null; then
         pytorch || exit
     else
         echo "PyTorch's index of smaller builds cannot be reached, or has none that fits: taking PyPI's, 6.2 GB" >&2
