@@ -59,11 +59,13 @@ build=${UV_TORCH_BACKEND-$build}
 unset UV_TORCH_BACKEND # uv would look for Triton there, too
 
 pytorch() {
-    grep '^torch[v>]' requirements.txt | with_uv ${LOCKED:+-c constraints.txt} --torch-backend "$build" -r - "$@"
+    grep '^torch[v>]' requirements.txt | {
+        # `auto` means several indexes, of which that for the newest CUDA comes first.
+        [ "$build" != auto ] || UV_INDEX_STRATEGY=first-index
+        with_uv ${LOCKED:+-c constraints.txt} --torch-backend "$build" -r - "$@"
+    }
 }
 if [ -n "$build" ] && ! "$python" -c 'import importlib.metadata as all; all.version("torch")' 2>/dev/null; then
-    # `auto` means several indexes, of which that for the newest CUDA comes first.
-    [ "$build" != auto ] || export UV_INDEX_STRATEGY=first-index
     if (export UV_HTTP_RETRIES=1 UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=10 && pytorch --dry-run) 2>/dev/null; then
         pytorch || exit
     else

@@ -157,6 +157,7 @@ def test_notebooks_know_the_address(repository):
     assert colab in sources[0] and colab in (repository / "README.md").read_text()
     assert 'REPO = "https://github.com/OWNER/NAME"' in sources[1]
     assert (repository / "tools" / "install_here.py").exists(), "the first cell runs it after it has cloned"
+    assert (repository / "tools" / "install.sh").exists(), "install.mk runs it"
     assert (repository / "tools" / "jupyter" / "nbgrader_config.py").exists(), "install.mk names the folder"
 
 
