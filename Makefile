@@ -23,17 +23,19 @@
 #   make links           every link of these pages is tried
 #   make browser         every notebook in JupyterLab under Chromium; screenshots go to out/browser/
 #   make format          formatting of code and notebooks
+#   make release         wheel and source distribution into dist/, each installed on its own and tried
 #   make lock            the newest versions into constraints.txt, for LOCKED=1; needs uv
 #
 #   ARGS=...             more for the command: make lab ARGS=--port=9000, make test ARGS="-k pool"
-#   PIP_ARGS=...         more for the installer: PIP_ARGS="--extra-index-url ADDRESS" for PyTorch's CPU-only packages
+#   PIP_ARGS=...         more for the installer, uv or pip: PIP_ARGS="--index-url ADDRESS" for a mirror
+#   UV_TORCH_BACKEND=... PyTorch's build: cu130, for example, on a machine whose GPUs are elsewhere; empty for PyPI's
 #   PYTHON=python3.13    the Python to use, 3.11 or newer
 #   LOCKED=1             the versions of constraints.txt, so that a whole class has the same
 
 include install.mk
 
 .PHONY: student lab test test-all bench compare assignments grade grades answers grading-image formgrader student-repo
-.PHONY: misconceptions examination gallery site links browser format lock
+.PHONY: misconceptions examination gallery site links browser format release lock
 
 student: $(INSTALLED) assignments/.made
 	.venv/bin/python tools/exercises.py assignments/release student
@@ -111,6 +113,12 @@ format: $(INSTALLED)
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 	.venv/bin/python tools/notebooks.py
+
+release: $(INSTALLED)
+	$(INSTALL) --quiet build
+	rm -rf dist
+	.venv/bin/python -m build --quiet
+	for made in dist/*; do sh tools/try_release.sh "$$made" || exit; done
 
 # Every system and every Python from 3.11 on, in one file.
 lock:

@@ -11,20 +11,21 @@ fail = { rm -rf .venv; echo "$(1)" >&2; exit 1; }
 NO_PYTHON = $(call fail,labkit needs Python 3.11 or newer. Name one: make PYTHON=python3.13 $(MAKECMDGOALS))
 NO_ENSUREPIP = $(call fail,$(PYTHON) cannot make environments. On Debian and Ubuntu install the package python3-venv.)
 
+# A full disk may leave half a package, which the next try would keep.
+HALF = $(call fail,The installation failed: see above. .venv is removed; what was downloaded is kept.)
+
 UV := $(shell command -v uv 2>/dev/null)
-ifneq ($(UV),)
+ifneq ($(filter-out %.venv/bin/uv,$(UV)),)
   # Where the system's Python is too old, uv downloads one.
   PYTHON ?= $(shell python3 $(NEW_ENOUGH) 2>/dev/null && echo python3 || echo 3.13)
   MAKE_VENV = uv venv --quiet --seed --python $(PYTHON) .venv || exit; $@ $(NEW_ENOUGH) || $(NO_PYTHON)
-  INSTALL = uv pip install --python .venv/bin/python $(PIP_ARGS)
-  # With several indexes take the best version of all, as pip does, not the first index that knows the package.
-  export UV_INDEX_STRATEGY ?= unsafe-best-match
 else
   PYTHON ?= python3
   MAKE_VENV = $(PYTHON) $(NEW_ENOUGH) || $(NO_PYTHON); $(PYTHON) -c 'import ensurepip' || $(NO_ENSUREPIP); \
     $(PYTHON) -m venv .venv
-  INSTALL = .venv/bin/python -m pip install $(PIP_ARGS)
 endif
+export PIP_ARGS LOCKED
+INSTALL = sh tools/install.sh
 
 # A server without a screen gets no browser; root must say that it means it.
 LAB_ARGS = $(if $(filter 0,$(shell id -u)),--allow-root)
@@ -40,7 +41,7 @@ student lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter$(if $(JUPYTER
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 $(INSTALLED): .venv/bin/python pyproject.toml requirements.txt $(if $(LOCKED),constraints.txt)
-	$(INSTALL) $(REQUIREMENTS)
+	$(INSTALL) $(REQUIREMENTS) || { ls .venv/installed* >/dev/null 2>&1 || $(HALF); exit 1; }
 	$(INSTALL) --no-deps -e .
 	@touch $@
 

@@ -5,5 +5,5 @@ The public names, listed in ``__init__.pyi``, are loaded when they are first use
 
 from labtrace import lazy
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.3.0"
 __getattr__, __dir__, __all__ = lazy.attach(__name__, __file__)

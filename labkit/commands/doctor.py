@@ -112,7 +112,8 @@ def _packages() -> Iterator[Row]:
     for requirement in requirements:
         marker = re.search(r"extra == .(\w+)", requirement)
         package = re.split(r"[^\w-]", requirement)[0]
-        if package != DISTRIBUTION:  # an extra that another one includes
+        elsewhere = "sys_platform" in requirement and sys.platform not in requirement
+        if package != DISTRIBUTION and not elsewhere:  # nor is an extra that another one includes a package
             extras[marker[1] if marker else "always"].append(package)
     for extra in [extra for extra in extras if extra not in FOR_AUTHORS]:
         versions = {package: _version(package) for package in extras[extra]}
