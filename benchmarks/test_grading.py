@@ -50,13 +50,14 @@ def answers(course: Course, name: str) -> dict[str, tuple[dict[str, str], dict[s
     for kind, source in HOSTILE.items():  # the first one, so that the others come after it
         hit = {name: name != next(iter(solved)) for name in solved}
         students[kind] = (solved | {next(iter(solved)): source}, hit)
-    mistakes = known(name)
+    mistakes, cheats = known(name), known(name, ROOT / "tests" / "labcourse" / "cheats")
     ones = []
     for exercise, solution in solved.items():
-        wrong = [(exercise, one.name, one.made_in(solution)) for one in mistakes.get(exercise, [])]
-        files = sorted((ROOT / "tests" / "labcourse" / "cheats" / name[:2] / exercise).glob("*.py"))
-        cheats = [(exercise, path.stem, path.read_text(encoding="utf-8")) for path in files]
-        ones.append([*wrong[:2], *cheats, *wrong[2:]])
+        wrong, cheating = (
+            [(exercise, one.name, one.made_in(solution)) for one in those.get(exercise, [])]
+            for those in (mistakes, cheats)
+        )
+        ones.append([*wrong[:2], *cheating, *wrong[2:]])
     in_turn = [one for one_of_each in itertools.zip_longest(*ones) for one in one_of_each if one]
     for exercise, mistake, answer in in_turn[: 30 - len(students)]:
         right = {name: name != exercise for name in solved}

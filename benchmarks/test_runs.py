@@ -1,12 +1,14 @@
 """Whole runs: fruit is learned within its budget, and no kill changes anything."""
 
 import os
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -54,10 +56,28 @@ def test_four_ranks_are_one_process(tmp_path, report):
     assert_same(mine, right)
 
 
+def ranks_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict, str, list[psutil.Process]]:
+    """A run in which a random rank is killed `kills` times: its checkpoint, its messages, and what is left running."""
+    chance = random.Random(seed)
+    run = torchrun.start(folder, steps, f"--max-restarts={kills}")
+    seen: set[psutil.Process] = set()
+    for kill in range(kills):
+        torchrun.wait_for_step(folder, chance.randrange(1, steps // kills) + kill * steps // kills, run)
+        ranks = [process for process in torchrun.workers(run) if process not in seen]
+        while len(ranks) < 2:  # torchrun starts them again
+            time.sleep(0.05)
+            ranks = [process for process in torchrun.workers(run) if process not in seen]
+        seen |= set(psutil.Process(run.pid).children(recursive=True))
+        os.kill(chance.choice(ranks).pid, signal.SIGKILL)
+    said = torchrun.ended(run, folder, 1200)
+    assert run.returncode == 0, said
+    return checkpoints.load(folder), said, [process for process in seen if process.is_running()]
+
+
 def test_ten_kills_of_a_random_rank(tmp_path, report):
     whole = torchrun.start(tmp_path / "whole", 200)
     assert whole.wait() == 0
-    killed, _, left = torchrun.train_killed(tmp_path / "killed", kills=10, steps=200, seed=int(time.time()))
+    killed, _, left = ranks_killed(tmp_path / "killed", kills=10, steps=200, seed=int(time.time()))
     identical = same(killed, checkpoints.load(tmp_path / "whole"))
     report(kills=10, identical=identical, left_running=len(left))
     assert identical and not left

@@ -1,8 +1,6 @@
 """Trains in two ranks under torchrun, and kills or stops one of them: for tests and a benchmark."""
 
 import os
-import random
-import signal
 import subprocess
 import sys
 import time
@@ -61,21 +59,3 @@ def wait_for_step(folder: Path, step: int, run: subprocess.Popen) -> None:
     while not (folder / checkpoints.FILE).exists() or checkpoints.load(folder)["done"] < step:
         assert run.poll() is None, (folder / "messages").read_text()
         time.sleep(0.1)  # to read a checkpoint takes the ranks' time
-
-
-def train_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict, str, list[psutil.Process]]:
-    """A run in which a random rank is killed `kills` times: its checkpoint, its messages, and what is left running."""
-    chance = random.Random(seed)
-    run = start(folder, steps, f"--max-restarts={kills}")
-    seen: set[psutil.Process] = set()
-    for kill in range(kills):
-        wait_for_step(folder, chance.randrange(1, steps // kills) + kill * steps // kills, run)
-        ranks = [process for process in workers(run) if process not in seen]
-        while len(ranks) < 2:  # torchrun starts them again
-            time.sleep(0.05)
-            ranks = [process for process in workers(run) if process not in seen]
-        seen |= set(psutil.Process(run.pid).children(recursive=True))
-        os.kill(chance.choice(ranks).pid, signal.SIGKILL)
-    said = ended(run, folder, 1200)
-    assert run.returncode == 0, said
-    return checkpoints.load(folder), said, [process for process in seen if process.is_running()]

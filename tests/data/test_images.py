@@ -172,17 +172,9 @@ def test_cmyk_that_is_not_adobes_is_not_inverted(tmp_path):
 @pytest.mark.parametrize("suffix", ["jpg", "tif"])
 def test_exif_rotation_is_carried_out(tmp_path, suffix):
     turned_over = RGB[::-1, ::-1]
-    upright = {
-        1: RGB,
-        2: RGB[:, ::-1],
-        3: turned_over,
-        4: RGB[::-1],
-        5: RGB.transpose(1, 0, 2),
-        6: np.rot90(RGB, -1),
-        7: turned_over.transpose(1, 0, 2),
-        8: np.rot90(RGB),
-    }
-    for orientation, truth in upright.items():
+    upright = [RGB, RGB[:, ::-1], turned_over, RGB[::-1], RGB.transpose(1, 0, 2), np.rot90(RGB, -1)]
+    upright += [turned_over.transpose(1, 0, 2), np.rot90(RGB)]
+    for orientation, truth in enumerate(upright, start=1):
         exif = Image.Exif()
         exif[0x0112] = orientation
         options = {} if suffix == "tif" else FINE
@@ -227,18 +219,7 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
 
 
 def test_pictures_are_found_by_suffix_and_sorted_by_name(tmp_path):
-    for name in [
-        "b.JPG",
-        "a.png",
-        "C.Jpeg",
-        "d.webp",
-        "e.HEIC",
-        "f.jp2",
-        "._a.png",
-        ".DS_Store",
-        "notes.txt",
-        "README",
-    ]:
+    for name in ("b.JPG", "a.png", "C.Jpeg", "d.webp", "e.HEIC", "f.jp2", "._a.png", ".DS_Store", "notes", "a.txt"):
         (tmp_path / name).touch()
     (tmp_path / "folder.jpg").mkdir()
     assert [path.name for path in find_pictures(tmp_path)] == ["C.Jpeg", "a.png", "b.JPG", "d.webp", "e.HEIC", "f.jp2"]
@@ -257,15 +238,7 @@ def test_folders_in_folders_are_searched_once_each_and_hidden_ones_not_at_all(tm
     (album / "b" / "one.jpg").symlink_to(elsewhere / "x" / "linked.jpg")
     (album / "gone.jpg").symlink_to(elsewhere / "gone.jpg")
     found = [str(path.relative_to(album)) for path in find_pictures(album)]
-    assert found == [
-        "a.bmp",
-        "again/linked.jpg",
-        "b/deep/a.TIFF",
-        "b/one.jpg",
-        "b/z.png",
-        "c.ppm",
-        "gone.jpg",
-    ]
+    assert found == ["a.bmp", "again/linked.jpg", "b/deep/a.TIFF", "b/one.jpg", "b/z.png", "c.ppm", "gone.jpg"]
     assert [path.name for path in find_pictures(album / "link")] == ["linked.jpg"]
 
 

@@ -93,11 +93,7 @@ def test_what_does_not_go_together_is_refused(album, chosen, message):
         labkit.folders(album, 32, **chosen)
 
 
-CHOICES = [
-    dict(preprocess="crop"),
-    dict(load_size=40),
-    dict(flip=False),
-]
+CHOICES = [dict(preprocess="crop"), dict(load_size=40), dict(flip=False)]
 
 
 @pytest.mark.parametrize("chosen", CHOICES, ids=str)

@@ -7,7 +7,6 @@ import torch.distributed as dist
 from pipeline_parallel import Pipeline
 from tensor_parallel import split_block, whole
 from torch import Tensor, nn
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 from torch.nn import functional as F
 
 from labkit import LabkitError, networks, ranks
@@ -25,7 +24,6 @@ def tensor_parallel(folder: Path) -> dict:
         {
             "blocks": {kind: block(kind) for kind in ("instance", "batch", "none", "biases")},
             "refused": refused(mistakes),
-            "dtensor": dtensor(),
         }
     )
 
@@ -161,25 +159,3 @@ def refused(mistakes: dict) -> dict[str, str]:
         except (LabkitError, ValueError) as error:
             said[name] = str(error)
     return said
-
-
-def dtensor() -> set[str]:
-    """The ways to split picture or weight in which PyTorch convolves them rightly; in the others it says nothing."""
-    mesh, whole = init_device_mesh("cpu", (ranks.count(),)), Replicate()
-    x, weight = noise(2, 4, 6, 6), noise(4, 4, 3, 3, seed=1)
-    right, found = F.conv2d(x, weight, padding=1), set()
-    ways = {
-        "batch": (Shard(0), whole),
-        "output channels": (whole, Shard(0)),
-        "input channels": (Shard(1), Shard(1)),
-        "height": (Shard(2), whole),
-        "width": (Shard(3), whole),
-    }
-    for way, placements in ways.items():
-        split = (
-            distribute_tensor(tensor, mesh, [place]) for tensor, place in zip((x, weight), placements, strict=True)
-        )
-        result = F.conv2d(*split, padding=1).full_tensor()
-        if result.shape == right.shape and torch.allclose(result, right):
-            found.add(way)
-    return found

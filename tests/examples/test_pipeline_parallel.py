@@ -65,17 +65,14 @@ def test_more_stages_than_layers_are_refused():
         cuts(networks.ResnetGenerator(blocks=3, width=4), 10)
 
 
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    {
+def test_a_mistake_in_a_pipeline_is_named_on_every_rank(ranks):
+    messages = {
         "batch norm": "Batch norm would take its mean over a microbatch",
         "microbatches": "Number of microbatches (1) must be greater than or equal to the number of stages (2)",
         "batch": "2 microbatches cannot share 5 pictures evenly",
-    }.items(),
-)
-def test_a_mistake_in_a_pipeline_is_named_on_every_rank(ranks, mistake, message):
+    }
     for answers in ranks.values():
-        assert message in answers["refused"][mistake]
+        assert not [mistake for mistake, message in messages.items() if message not in answers["refused"][mistake]]
 
 
 def test_the_program_compares_both(tmp_path):

@@ -5,7 +5,6 @@ import re
 import model_parallel_jobs
 import pytest
 import tensor_parallel
-import torch
 from several_ranks import launch, run
 
 pytestmark = pytest.mark.slow
@@ -36,24 +35,15 @@ def test_each_rank_has_half_of_a_split_block_and_adds_up_once_in_either_pass(ran
         assert {block["all-reduces"] for block in answers["blocks"].values()} == {(1, 1)}
 
 
-@pytest.mark.skipif(torch.__version__ < "2.15", reason="earlier versions are wrong for other ways of splitting")
-def test_dtensor_convolves_rightly_only_what_is_split_by_the_batch(ranks):
-    """If PyTorch has learned more: say so in examples/parallel/tensor_parallel.py. The block by hand stays right."""
-    assert [answers["dtensor"] for answers in ranks.values()] == [{"batch"}, {"batch"}]
-
-
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    {
+def test_a_mistake_in_splitting_is_named_on_every_rank(ranks):
+    messages = {
         "uneven": "2 ranks cannot share 5 channels evenly",
         "grouped": "This Skip has other layers than a labkit.networks.ResidualBlock",
         "dropout": "dropout would differ from rank to rank",
         "twice": "This SplitBlock has other layers",
-    }.items(),
-)
-def test_a_mistake_in_splitting_is_named_on_every_rank(ranks, mistake, message):
+    }
     for answers in ranks.values():
-        assert message in answers["refused"][mistake]
+        assert not [mistake for mistake, message in messages.items() if message not in answers["refused"][mistake]]
 
 
 def test_the_program_compares_both(tmp_path):

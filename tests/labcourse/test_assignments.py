@@ -3,7 +3,7 @@
 An exercise is a solution cell (nbgrader: solution, grade_id `residual_block`) and its check cell (nbgrader: grade,
 locked, points, grade_id `residual_block_check`), which imports `check` itself and has hidden tests. It may use what the
 locked cells tagged `setup` of its notebook define, and nothing else. Its wrong answers, two at least, stand in
-tools/wrong_answers; tools/mistakes.py describes the tables there.
+tools/wrong_answers; tools/mistakes.py describes the tables there. Those in right_answers have an answer only.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import os
 import re
 import symtable
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from tools.mistakes import Mistake, known
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+RIGHT_ANSWERS = ROOT / "tests" / "labcourse" / "right_answers"
 OF_DRAWN_DATA = {"my_entry"}  # the speedrun's judge draws its data, also where nothing is graded
 NBGRADER = PyFileConfigLoader(str(ROOT / "nbgrader_config.py")).load_config()
 
@@ -52,6 +54,12 @@ class Exercise:
     def wrong_answers(self) -> list[Mistake]:
         """The wrong answers to it."""
         return known(self.notebook).get(self.name, [])
+
+    @property
+    def right_answers(self) -> dict[str, dict[str, str]]:
+        """Answers that are right in another way than the solution."""
+        path = RIGHT_ANSWERS / f"{self.notebook[:2]}.toml"
+        return tomllib.loads(path.read_text(encoding="utf-8")).get(self.name, {}) if path.exists() else {}
 
     def __str__(self) -> str:
         return f"{self.notebook[:2]}-{self.name}"
@@ -170,6 +178,20 @@ def test_two_wrong_answers_are_known(exercise):
 def test_a_wrong_answer_gets_the_message_meant_for_it(exercise, mistake):
     with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake.expects)}"):
         run(exercise, mistake.made_in(exercise.solution))
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "seed"),
+    [
+        pytest.param(one, right["answer"], seed, id=f"{one}-{name}-{seed}", marks=tiers(one))
+        for one in EXERCISES
+        for name, right in one.right_answers.items()
+        for seed in range(3 if one.name == "light_block" else 1)
+    ],
+)
+def test_an_answer_that_is_right_in_another_way_passes(exercise, answer, seed, monkeypatch):
+    monkeypatch.setenv("LABKIT_CHECK_SEED", str(seed))
+    run(exercise, answer)
 
 
 @pytest.mark.parametrize(

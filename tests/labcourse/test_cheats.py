@@ -1,15 +1,11 @@
 """No cheat gets points, since the answer's process knows neither what is right nor what its check does.
 
-A cheat is a file like a wrong answer, after which it is also named:
-
-    tests/labcourse/cheats/01/cycle_loss/the_check_replaced.py
-
-The first line is `# expects: ` and a fragment of the error that its answer or its check shows when it is graded.
+Cheats stand in tests/labcourse/cheats, in the tables of wrong answers that tools/mistakes.py describes. What a cheat
+expects is a fragment of the error that its answer or its check shows when it is graded.
 """
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 from nbformat.v4 import new_code_cell
@@ -17,6 +13,7 @@ from test_assignments import EXERCISES, OF_DRAWN_DATA, ROOT, Exercise
 from test_assignments import run as run_at_home
 
 from tools.grading.execute import RunExercises, is_wrong
+from tools.mistakes import Mistake, known
 
 CHEATS = ROOT / "tests" / "labcourse" / "cheats"
 pytestmark = [
@@ -25,8 +22,8 @@ pytestmark = [
 ]
 
 
-def cheats(exercise: Exercise) -> list[Path]:
-    return sorted((CHEATS / exercise.notebook[:2] / exercise.name).glob("*py"))
+def cheats(exercise: Exercise) -> list[Mistake]:
+    return known(exercise.notebook, CHEATS).get(exercise.name, [])
 
 
 def run(exercise: Exercise, *answer: str) -> tuple[list[str], bool]:
@@ -44,30 +41,26 @@ def sandbox_ends():
     RunExercises.end()
 
 
-WITH_CHEATS = [exercise for exercise in EXERCISES if cheats(exercise)]
-
-
 @pytest.mark.parametrize("exercise", [one for one in EXERCISES if one.name not in OF_DRAWN_DATA], ids=str)
 def test_the_solution_passes_while_cheats_are_looked_for(exercise):
     assert run(exercise, exercise.solution) == ([], True)
 
 
 @pytest.mark.parametrize(
-    ("exercise", "path"), [pytest.param(one, path, id=path.stem) for one in WITH_CHEATS for path in cheats(one)]
+    ("exercise", "cheat"), [pytest.param(one, cheat, id=cheat.name) for one in EXERCISES for cheat in cheats(one)]
 )
-def test_a_cheat_gets_no_points_and_is_named(exercise, path):
-    first, _, answer = path.read_text(encoding="utf-8").partition("\n")
-    expected = first.removeprefix("# expects: ")
-    errors, passed = run(exercise, answer)
+def test_a_cheat_gets_no_points_and_is_named(exercise, cheat):
+    errors, passed = run(exercise, cheat.answer)
     assert not passed
-    assert any(re.search(re.escape(expected), error, re.IGNORECASE) for error in errors), errors
-    if "the library's own" in expected and path.stem != "source_of_labkit":
-        with pytest.raises(AssertionError, match=re.escape(expected)):
-            run_at_home(exercise, answer)
+    assert any(re.search(re.escape(cheat.expects), error, re.IGNORECASE) for error in errors), errors
+    if "the library's own" in cheat.expects and cheat.name != "source_of_labkit":
+        with pytest.raises(AssertionError, match=re.escape(cheat.expects)):
+            run_at_home(exercise, cheat.answer)
 
 
 def test_every_cheat_belongs_to_an_exercise():
-    assert set(CHEATS.rglob("*py")) == {path for one in EXERCISES for path in cheats(one)}
+    names = {(one.notebook[:2], one.name) for one in EXERCISES}
+    assert {(path.stem, exercise) for path in CHEATS.iterdir() for exercise in known(path.stem, CHEATS)} <= names
 
 
 @pytest.mark.parametrize("exercise", [one for one in EXERCISES if one.notebook[:2] in ("01", "10")], ids=str)

@@ -3,7 +3,7 @@
 import pytest
 
 import labcourse
-from labcourse.figure_1 import ERROR_MS, KERNELS, LOOKS, SLOW, SPAN
+from labcourse.figure_1 import LOOKS
 
 
 @pytest.fixture(scope="module")
@@ -17,34 +17,6 @@ def lengths(rows):
 
 def row_ms(table, name):
     return labcourse.paper_profile(table).set_index("name")["self_cuda_us"].filter(like=name).iloc[0] / 1e3 / 20
-
-
-def test_the_pictures_spans_and_the_copies_left_of_it_are_the_tables_row(figure):
-    spans = lengths(figure[figure["what"] == SPAN])
-    copies = row_ms("resnet_b16_streams", "HtoD")
-    assert spans.sum() + copies == pytest.approx(row_ms("resnet_b16_streams", "ProfilerStep"), abs=3 * ERROR_MS)
-
-
-def test_table_1_has_the_span_on_main(figure):
-    sides = lengths(figure.query("what == @SPAN and lane != 'main'")).sum()
-    two = labcourse.TABLE_1["resnet_9blocks"][1]
-    assert row_ms("resnet_b16_streams", "ProfilerStep") - two == pytest.approx(sides, abs=2 * ERROR_MS)
-    assert two / row_ms("resnet_b16_baseline", "ProfilerStep") == pytest.approx(1.117, abs=0.0005)
-
-
-def test_the_span_lacks_the_last_backward_pass(figure):
-    last = figure.query("lane == 'main' and what != @SLOW").groupby("what")["end_ms"].max()
-    assert last[KERNELS] - last[SPAN] == pytest.approx(11.7, abs=ERROR_MS)
-
-
-def test_the_slow_kernel_is_the_tables_and_ran_alone(figure):
-    slow, (lane, begin, end) = figure[figure["what"] == SLOW], (figure[name] for name in ("lane", "begin_ms", "end_ms"))
-    assert len(slow) == 6 and lengths(slow).mean() == pytest.approx(17.5, abs=ERROR_MS)
-    assert lengths(slow).sum() == pytest.approx(row_ms("resnet_b16_streams", "dgrad2d_grouped"), abs=6 * ERROR_MS)
-    for one in slow.itertuples():
-        beside = figure[(lane != one.lane) & (figure["what"] == KERNELS) & (end > one.begin_ms) & (begin < one.end_ms)]
-        shared = beside["end_ms"].clip(upper=one.end_ms) - beside["begin_ms"].clip(lower=one.begin_ms)
-        assert (shared < 2 * ERROR_MS).all(), one
 
 
 def test_the_gpu_is_hardly_idle_and_two_lanes_overlap(figure):

@@ -290,11 +290,7 @@ def test_a_stream_from_before_is_refused(races):
 
 @pytest.mark.parametrize(
     ("answer", "message"),
-    [
-        (NoIdentity, "identity"),
-        (OneTooMany, "^3 side streams"),
-        (SetsTheStream, "[Uu]se .*torch.cuda.stream"),
-    ],
+    [(NoIdentity, "identity"), (OneTooMany, "^3 side streams"), (SetsTheStream, "[Uu]se .*torch.cuda.stream")],
 )
 def test_rarer_mistakes_than_the_exercise_s_wrong_answers_have_a_message(answer, message):
     with pytest.raises(WrongAnswer, match=message):

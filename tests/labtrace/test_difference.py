@@ -64,23 +64,6 @@ def test_kernels_that_changed_stand_under_the_same_operator(both):
     assert table.loc["norm", "operator"] == "aten::norm" and table.loc["relu", "operator"] == "aten::relu"
 
 
-def test_hta_counts_the_same(both, tmp_path):
-    """In its first iteration; here all are the same."""
-    from hta.common.trace import Trace as HTATrace
-    from hta.trace_diff import DeviceType, LabeledTrace, TraceDiff
-
-    traces = []
-    for name in ("before", "after"):
-        parsed = HTATrace(trace_files={0: str(tmp_path / f"{name}.json")}, trace_dir="")
-        parsed.parse_traces()
-        parsed.decode_symbol_ids()
-        traces.append(LabeledTrace(name, parsed))
-    theirs = TraceDiff.compare_traces(*traces, device_type=DeviceType.GPU)
-    columns = ["before_counts", "before_total_duration", "after_counts", "after_total_duration"]
-    ours = {name: row[:-1] for name, row in rows(both[0].diff(both[1])).items()}
-    assert {row.Index: row[1:] for row in theirs[columns].itertuples()} == ours
-
-
 def test_kernels_of_the_steps_before_the_first_recorded_one_are_of_no_step(both, tmp_path):
     """As with a CUDA graph: the GPU still runs what was launched before the recording began."""
     late = training(BEFORE, 3)
@@ -228,11 +211,6 @@ def test_by_operator_its_calls_are_counted_however_many_kernels_each_launches(tm
     traces = [Trace(one.save(tmp_path / f"{n}.json")) for n, one in enumerate((split, whole))]
     table = traces[0].diff(traces[1], by="operator")
     assert table[["count", "us", "count_other", "us_other", "change"]].to_numpy().tolist() == [[1, 80, 1, 40, "faster"]]
-
-
-def test_whole_recordings_are_compared_where_no_step_is_marked(tmp_path):
-    plain = [Trace(training(BEFORE, steps, marked=False).save(tmp_path / f"{steps}.json")) for steps in (2, 3)]
-    assert compare(plain[0].ranks, plain[1].ranks).words.startswith("The recording took 1,155 us and takes 2,155: 1.87")
 
 
 def test_of_several_ranks_those_in_both_count_on_average(both, tmp_path):

@@ -60,23 +60,6 @@ def test_of_the_same_events_both_say_the_same(steps, tmp_path):
 
 
 @pytest.mark.slow
-def test_of_a_recording_on_several_streams_every_table_but_the_queue_and_idle_agrees(public_trace):
-    """HTA's mean queue counts each change alike, and its statistics of compute kernels are of their sums.
-
-    Nor does it divide a gap at the end of the call that was late.
-    """
-    file = next(iter(public_trace("a100_streams").ranks.values())).recording.file
-    analysis = TraceAnalysis(trace_files={3: str(file)}, trace_dir="", include_last_profiler_step=True)
-    for table in ("temporal", "kernels", "launches"):
-        found = rows(show.trace(analysis, "hta", table=table))
-        sums = {what: row for what, row in found.items() if table != "kernels" or what.endswith("sum")}
-        assert sums and all(difference == "" for *_, difference in sums.values()), (table, found)
-    assert "COMPUTATION overlapping COMMUNICATION overlapping MEMORY, sum" in rows(
-        show.trace(analysis, "hta", table="kernels")
-    )
-
-
-@pytest.mark.slow
 def test_the_categories_of_old_recordings_are_work_of_the_gpu(public_trace):
     """The recording's kernels have the category "Kernel"."""
     text = show.trace(public_trace("resnet50_workers0"), "hta").layout.meta["text"]

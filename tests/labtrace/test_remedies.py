@@ -14,14 +14,8 @@ from labtrace.replay import Launch, Replay, write_trace
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.replay.trace_file import Source
 
-POINTWISE, CONV, GEMM, NORM, COPY, SEND = (
-    "vectorized_elementwise_kernel",
-    "cudnn_convolve",
-    "sgemm",
-    "batch_norm",
-    "Memcpy HtoD (Pinned -> Device)",
-    "ncclDevKernel_AllReduce",
-)
+POINTWISE, CONV, GEMM, NORM = "vectorized_elementwise_kernel", "cudnn_convolve", "sgemm", "batch_norm"
+COPY, SEND = "Memcpy HtoD (Pinned -> Device)", "ncclDevKernel_AllReduce"
 MAIN, SIDE = 7, 20
 
 

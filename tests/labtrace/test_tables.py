@@ -4,11 +4,10 @@ import numpy as np
 import pandas
 import pytest
 import synthetic_trace
-from synthetic_trace import GPU, SyntheticTrace
+from synthetic_trace import SyntheticTrace
 
 from labtrace.errors import LabError, TraceError
 from labtrace.events.intervals import Nesting, Union, busy, levels
-from labtrace.tables.gpu import find_gaps
 from labtrace.trace import Trace
 
 
@@ -48,19 +47,6 @@ def test_temporal_by_step_holds_the_last_step_and_adds_up(load, two_streams):
     assert steps.groupby("part")["us"].sum().to_dict() == parts(trace.temporal())
     with pytest.raises(LabError, match="by='stpe'.*'step'"):
         trace.temporal(by="stpe")
-
-
-def test_the_causes_of_whole_gaps_are_htas(tmp_path, two_streams):
-    """HTA leaves out the last step, and does not divide a gap at the end of the call."""
-    from hta.trace_analysis import TraceAnalysis
-
-    two_streams.range("ProfilerStep#5", 800, 10)
-    path = two_streams.save(tmp_path / "trace.json")
-    analysis = TraceAnalysis(trace_files={0: str(path)}, trace_dir="")
-    streams = {stream: find_gaps(kernels) for stream, kernels in Trace(path).ranks[0].kernels.groupby("stream")}
-    for row in analysis.get_idle_time_breakdown(visualize=False, streams=[7, 20])[0].itertuples():
-        gaps = streams[row.stream]
-        assert row.idle_time == gaps["us"][gaps["cause"] == row.idle_category].sum()
 
 
 def test_idle_time_of_the_device_and_of_each_stream_by_cause(load, two_streams):
@@ -239,16 +225,6 @@ def test_copies_bind_by_memory_and_gaps_without_reason_are_unknown(load):
     assert load(waiting).summary()["bound_by"].item() == "unknown"
 
 
-def test_what_only_looks_like_gpu_work_is_none(load, two_streams):
-    before = load(two_streams)
-    two_streams.event("cuda_sync", "Stream Sync", 340, 500, GPU, 7, stream=7, device=0)
-    two_streams.kernel(400, 0)  # runs for no time: it divides a gap, and nothing else
-    after = load(two_streams)
-    assert parts(after.temporal()) == parts(before.temporal())
-    assert after.idle().query("scope == 'device'")["us"].sum() == 220
-    assert after.kernels(by="kind")["count"].sum() == before.kernels(by="kind")["count"].sum() + 1
-
-
 def test_operators_have_their_own_time_and_ranges_their_time_per_step(load, two_streams):
     two_streams.operator("aten::item", 600, 100, tid=4243)  # another thread's is none of the others' children
     two_streams.operator("aten::copy_", 610, 30.25, tid=4243)
@@ -274,28 +250,15 @@ def test_a_folder_holds_one_trace_of_each_rank(tmp_path, two_streams):
     assert trace.stamp["device"] == "NVIDIA Imaginary" and Trace(tmp_path / "a.json").stamp == {"device": "made up"}
 
 
-TABLES = {
-    "temporal": Trace.temporal,
-    "temporal by step": lambda trace: trace.temporal(by="step"),
-    "idle": Trace.idle,
-    "gaps": Trace.gaps,
-    "kernels": Trace.kernels,
-    "kernels by kind": lambda trace: trace.kernels(by="kind"),
-    "memory": lambda trace: trace.kernels(by="memory"),
-    "launches": Trace.launches,
-    "queue": Trace.queue,
-    "concurrency": Trace.concurrency,
-    "summary": Trace.summary,
-    "communication": Trace.communication,
-    "operators": Trace.operators,
-    "ranges": Trace.ranges,
-}
+TABLES = "temporal idle gaps kernels launches queue concurrency summary communication operators ranges".split()
+BY = [("kernels", {"by": "kind"}), ("kernels", {"by": "memory"}), ("temporal", {"by": "step"})]
 
 
-@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_all_steps_are_the_whole(load, two_streams, table):
+@pytest.mark.parametrize(("table", "by"), [*((name, {}) for name in TABLES), *BY])
+def test_all_steps_are_the_whole(load, two_streams, table, by):
     whole = load(two_streams)
-    pandas.testing.assert_frame_equal(table(whole.steps(3, 4)), table(whole))
+    all_steps = whole.steps(3, 4)
+    pandas.testing.assert_frame_equal(getattr(all_steps, table)(**by), getattr(whole, table)(**by))
 
 
 def test_a_step_has_its_own_host_events_and_the_kernels_launched_in_it(load, two_streams):

@@ -253,12 +253,6 @@ def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_
     assert row["µs per step"] == "n/a" and row["mean µs"] == "30.0"
 
 
-def test_a_recording_without_the_table_is_named_beside_the_others(two_streams, on_a_cpu):
-    figure = show.trace({"two": two_streams, "cpu": on_a_cpu}, "temporal")
-    assert "Nothing to show: cpu" in figure.layout.xaxis.title.text
-    assert "cpu: no GPU activity" in figure.layout.meta["text"]
-
-
 @pytest.mark.parametrize("view", sorted({*OF_A_GPU} - {"summary"}))
 def test_a_cpu_s_trace_raises_what_its_table_raises(view, on_a_cpu):
     with pytest.raises(TraceError, match="GPU"):

@@ -103,15 +103,11 @@ def test_a_step_has_all_optimisers_once(script, tmp_path):
         """,
         steps=3,
     )
-    events = labtrace.Trace(tmp_path / "train.json.gz").ranks[0].recording.events
-    updates = events["name"][events["name"].str.startswith("Optimizer.step#")]
+    rank = labtrace.Trace(tmp_path / "train.json.gz").ranks[0]
+    names, operators = rank.recording.events["name"], set(rank.operators["name"])
+    updates = names[names.str.startswith("Optimizer.step#")]
     assert updates.value_counts().to_dict() == {"Optimizer.step#SGD.step": 3, "Optimizer.step#Adam.step": 3}
-
-
-def test_no_work_of_the_recording_is_in_a_step(script, tmp_path):
-    script("for _ in range(12): update()", steps=3)
-    names = labtrace.Trace(tmp_path / "train.json.gz").ranks[0].operators["name"]
-    assert "aten::mean" in set(names) and "aten::hann_window" not in set(names), "the stamp was made in a step"
+    assert "aten::mean" in operators and "aten::hann_window" not in operators, "the stamp was made in a step"
 
 
 def test_another_optimiser_takes_over_where_the_first_steps_no_more(script, tmp_path):

@@ -71,13 +71,11 @@ def test_a_player_changes_its_own_weights_and_no_others(one, batch, settings):
 
 def test_losses_by_name_in_the_order_of_the_domains(one, batch):
     found = {name: list(labkit.make_step(one(**settings))(*batch())) for name, settings in OPTIONS.items()}
-    assert found == {
+    both = ["rec_A", "D_A", "G_A", "dev_A", "rec_B", "D_B", "G_B", "dev_B"]
+    assert found == dict.fromkeys(("two translators", "two autoencoders", "pictures judged"), both) | {
         "one translator": ["rec_A", "D_A", "G_A", "dev_A", "rec_B"],
         "both domains": ["rec_A", "D_A", "G_A", "dev_A", "idt_A", "rec_B"],
-        "two translators": ["rec_A", "D_A", "G_A", "dev_A", "rec_B", "D_B", "G_B", "dev_B"],
         "cycle": ["rec_A", "D_A", "G_A", "cycle_A", "rec_B", "D_B", "G_B", "cycle_B"],
-        "two autoencoders": ["rec_A", "D_A", "G_A", "dev_A", "rec_B", "D_B", "G_B", "dev_B"],
-        "pictures judged": ["rec_A", "D_A", "G_A", "dev_A", "rec_B", "D_B", "G_B", "dev_B"],
     }
 
 

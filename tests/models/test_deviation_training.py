@@ -79,29 +79,6 @@ def test_a_run_that_stops_goes_on_as_if_it_had_not(fruit, tmp_path):
     assert labkit.quality(loaded, fruit).keys() == {"fg", "bg", "changed"}
 
 
-def test_pictures_of_any_size_are_translated(tmp_path):
-    from labkit.data.images import read_picture, write_picture
-
-    picture = torch.randint(0, 256, (3, 37, 50), dtype=torch.uint8)
-    write_picture(picture, tmp_path / "in.png")
-    labkit.translate(one(), tmp_path / "in.png", tmp_path / "out.png", "BtoA")
-    assert read_picture(tmp_path / "out.png").shape == picture.shape
-
-
-@pytest.mark.slow
-def test_it_is_compared_with_itself_and_with_cyclegan(batch, tiny):
-    makers = {
-        "one": lambda: labkit.make_step(one()),
-        "batched": lambda: labkit.make_step(one(), "batched"),
-        "cyclegan": lambda: labkit.make_step(tiny()),
-    }
-    table = labkit.compare(makers, batch(), rounds=6, warmup=1)
-    assert table.loc["one again", "loss_difference"] == 0, "though the deviation is 0 at first"
-    assert table.loc["batched", "loss_difference"] < 1e-4 and table.loc["batched", "gradient_cosine"] > 0.99
-    assert table.loc["batched", "verdict"] in ("faster", "no difference", "slower")
-    assert table.loc["cyclegan", "verdict"] == "another model"
-
-
 def test_a_step_is_recorded_player_by_player(batch, tmp_path):
     ranges = [operator.range for operator in step_operators(one(), "batched", size=32)]
     phases = ("forward", "backward", "optimizer")

@@ -31,12 +31,6 @@ class Judge(nn.Sequential):
         super().__init__(nn.Conv2d(3, 4, 4, 2), nn.LeakyReLU(0.2), nn.Conv2d(4, 1, 3))
 
 
-class Norm(Mine):
-    def __init__(self, layer):
-        super().__init__()
-        self.down[1] = layer
-
-
 def tiny_with(tiny, network=Mine, **settings):
     torch.manual_seed(1)
     made = {name: value() if isinstance(value, type) else value for name, value in settings.items()}
@@ -113,9 +107,3 @@ def test_exact_speedups_give_the_same(tiny, batch):
     losses = [[step(*batch(2, seed=seed, dtype=torch.float64)) for seed in range(2)] for step in steps]
     for plain, fast in zip(*losses, strict=True):
         assert all(torch.allclose(plain[term], fast[term], rtol=1e-9) for term in plain)
-
-
-@pytest.mark.parametrize("name", ["batched", "accumulate", "streams"])
-def test_speedups_that_batch_norm_would_make_another_are_refused(tiny, name):
-    with pytest.raises(labkit.LabkitError, match=f"speed-up '{name}': batch norm would"):
-        labkit.make_step(tiny(generator=Norm(nn.BatchNorm2d(4))), name)

@@ -14,12 +14,7 @@ def parameters(network):
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [
-        ("resnet_9blocks", 11_378_179),
-        ("resnet_6blocks", 7_837_699),
-        ("unet_256", 54_409_603),
-        ("unet_128", 41_825_667),
-    ],
+    [("resnet_9blocks", 11_378_179), ("resnet_6blocks", 7_837_699), ("unet_256", 54_409_603), ("unet_128", 41_825_667)],
 )
 def test_generators_have_the_published_number_of_parameters(name, count):
     with torch.device("meta"):

@@ -202,26 +202,6 @@ def test_arithmetic_comes_in_tiles_and_rounds(rows, columns, products, share):
     assert ROOFLINES["A100"].busy_share(rows, columns, products) == pytest.approx(share)
 
 
-def test_convolutions_on_tensor_cores_convert_their_pictures_and_their_result():
-    operators = [one for one in operators_of(torch.nn.Conv2d(8, 16, 3, padding=1), 4, 8, 12, 12) if one.flops]
-    names = [[part.name for part in parts_of(one, ROOFLINES["A100"])] for one in operators]
-    to, back = "nchwToNhwcKernel", "nhwcToNchwKernel"
-    assert names[0] == [to, to, "convolution", back, "add_bias"]
-    of_input, of_weight = [to, to, "convolution grad_input", back], [to, to, "convolution grad_weight"]
-    assert names[1] == [*of_input, *of_weight, "Memset (Device)", "convolution grad_bias"]
-    converted, weight, _, result, _ = parts_of(operators[0], ROOFLINES["A100"])
-    assert converted.bytes_moved == 2 * 4 * 4 * 8 * 144 and weight.bytes_moved == 2 * 4 * 16 * 8 * 9
-    assert result.bytes_moved == 4 * 4 * 16 * 144, "it is written, and read from the cache"
-    without = [part.name for one in operators for part in parts_of(one, ROOFLINES["V100"])]
-    assert without[:3] == ["convolution", "add_bias", "convolution grad_input"] and to not in without
-
-
-def test_a_weight_s_gradient_over_many_pixels_is_a_sum_of_parts_that_fill_the_gpu():
-    small, large = (operators_of(torch.nn.Conv2d(64, 64, 3), 1, 64, side, side) for side in (16, 128))
-    names = [[part.name for one in operators for part in parts_of(one)] for operators in (small, large)]
-    assert ["splitKreduce_kernel" in some for some in names] == [False, True]
-
-
 def test_float32_is_tf32_for_convolutions_and_for_products_only_if_it_is_allowed():
     layers = torch.nn.Conv2d(64, 64, 1), torch.nn.Linear(64, 64)
     (convolution,) = operators_of(layers[0].eval(), 1, 64, 8, 8)
@@ -239,34 +219,6 @@ def test_float32_is_tf32_for_convolutions_and_for_products_only_if_it_is_allowed
         torch.set_float32_matmul_precision("highest")
 
 
-@pytest.mark.parametrize(
-    "dtype, training, launched",
-    [
-        (torch.float32, True, ["batch_norm"]),
-        (torch.float32, False, ["batch_norm"]),
-        (torch.float16, False, ["copy_", "batch_norm_inverse_deviation", "batch_norm_transform_input"]),
-    ],
-)
-def test_batch_norm_in_eval_mode_takes_no_statistics(dtype, training, launched):
-    layer = torch.nn.BatchNorm2d(64).train(training)
-    operators = operators_of(layer, 2, 64, 32, 32, dtype=dtype)
-    (norm,) = (one for one in operators if "batch_norm" in one.name and "backward" not in one.name)
-    parts = parts_of(norm)
-    assert [part.name for part in parts] == launched
-    pictures = 2 * 64 * 32 * 32 * 4  # 16 bits take as long as 32
-    moved = sum(part.bytes_moved for part in parts)
-    assert moved == pytest.approx(2 * pictures * (2.2 if training else 1), rel=0.01)
-
-
-def test_depthwise_convolutions_need_no_conversion_and_no_tiles():
-    layer = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
-    operators = [one for one in operators_of(layer, 1, 64, 32, 32) if one.flops]
-    parts = [part for one in operators for part in parts_of(one)]
-    assert [part.name for part in parts] == ["convolution", "convolution grad_input", "convolution grad_weight"]
-    forward, of_input, of_weight = (part.flops for part in parts)
-    assert forward == of_input == of_weight / 4 == cost_model.DIRECT * operators[0].flops
-
-
 def test_16_bits_speed_convolutions_up_by_less_than_they_speed_up_the_tensor_cores():
     layer = torch.nn.Conv2d(256, 256, 3, padding=1, bias=False).eval()
     kinds = torch.float32, torch.float16
@@ -274,21 +226,11 @@ def test_16_bits_speed_convolutions_up_by_less_than_they_speed_up_the_tensor_cor
     assert 1 < us[0] / us[1] < 2
 
 
-def test_what_was_just_used_comes_from_the_cache():
-    device = replace(ROOFLINES["A100"], least_us=0.0)
-    small, large = (torch.empty(count, device="meta") for count in (1_000_000, 20_000_000))
-
-    def run():
-        small.add_(1)
-        small.mul_(2)
-        large.add_(1)
-        small.mul_(2)
-        large.mul_(2)
-
-    us = [kernel.us for kernel in kernels(program_operators(run), device)]
-    again, after_more, does_not_fit = us[1] / us[0], us[3] / us[1], us[4] / us[2]
-    assert again == pytest.approx(0.5), "first it is read from the memory, at a third of the cache's rate"
-    assert after_more == pytest.approx(2) and does_not_fit == pytest.approx(1)
+def test_batch_norm_in_16_bits_takes_as_long_as_in_32():
+    (norm,) = operators_of(torch.nn.BatchNorm2d(64).eval(), 2, 64, 32, 32, dtype=torch.float16)
+    parts = parts_of(norm)
+    assert [part.name for part in parts] == ["copy_", "batch_norm_inverse_deviation", "batch_norm_transform_input"]
+    assert sum(part.bytes_moved for part in parts) == pytest.approx(2 * 2 * 64 * 32 * 32 * 4, rel=0.01)
 
 
 def test_an_upload_takes_as_long_as_its_way_from_the_host():
@@ -332,19 +274,6 @@ def test_a_graph_frees_the_gpu_from_waiting_for_the_host(full_size, opened):
     assert graph[0].timeline.wall < eager[0].timeline.wall / 2
     assert graph[1].operators().set_index("name")["count"]["cudaGraphLaunch"] == 2
     assert graph[1].summary()["bound_by"].item() == "compute"
-
-
-@pytest.mark.parametrize("graph", [False, True])
-def test_hta_by_itself_sees_the_same_idle_time(small, tmp_path, graph, monkeypatch):
-    from hta.configs.env_options import HTAEnvOptions
-    from hta.trace_analysis import TraceAnalysis
-
-    monkeypatch.setattr(HTAEnvOptions.instance(), "disable_ns_rounding", lambda: True)
-    played = replay(small, 30.0, graph=graph, steps=1)
-    path = write_trace(played, tmp_path / "trace.json.gz")
-    times = TraceAnalysis(trace_files={0: str(path)}).get_temporal_breakdown(visualize=False)
-    idle = played.timeline.wall - played.timeline.kernel_start.min() - played.timeline.busy
-    assert times["idle_time(us)"].item() == pytest.approx(idle, abs=0.001 * len(played.launches))
 
 
 @pytest.mark.parametrize("graph", [False, True])

@@ -1,6 +1,6 @@
 """`make grade`: what a learning management system exports is found, and hostile answers cost nobody else points.
 
-The course is one tiny notebook.
+The course is one tiny notebook. Answers to it are in students.toml beside this file, exported files in exports.toml.
 """
 
 import contextlib
@@ -10,9 +10,10 @@ import io
 import json
 import os
 import re
+import runpy
 import shutil
-import subprocess
 import sys
+import tomllib
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -32,7 +33,7 @@ from tools.grading import __main__ as grading
 from tools.grading import by_hand, report, sandbox
 from tools.grading.collect import collect, read_roster, read_table
 from tools.grading.course import Course
-from tools.grading.execute import RestoreCells, RunExercises, take_from_beside
+from tools.grading.execute import RestoreCells, RunExercises, is_wrong, take_from_beside
 
 ROOT = Path(__file__).parents[2]
 NAME = "01_tiny"
@@ -125,7 +126,7 @@ def answered(course: Course, answers: dict[str, str]) -> nbformat.NotebookNode:
     notebook = nbformat.read(course.root / "release" / NAME / f"{NAME}.ipynb", as_version=4)
     for cell in notebook.cells:
         cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
-    notebook.cells[0].source += answers.get("added to setup", "")
+    notebook.cells[0].source += "\n" + answers.get("added to setup", "")
     return notebook
 
 
@@ -136,121 +137,10 @@ def hand_in(folder: Path, student: str, notebook: nbformat.NotebookNode) -> None
     nbformat.write(notebook, path)
 
 
-LOOP = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
-SPY = """
-import socket, subprocess
-from pathlib import Path
-def two():
-    seen = []
-    for folder, folders, files in os.walk("/"):
-        skipped = ("usr", "proc", "sys", "lib", "site-packages", "labkit", "data")
-        folders[:] = [name for name in folders if name not in skipped]
-        seen += [name for name in files + folders if name in ("submitted", "wrong_answers", "gradebook.db")]
-        seen += [name for name in files if name.endswith(".ipynb")]
-    try:
-        socket.create_connection(("127.0.0.1", 9), timeout=2)
-        seen.append("a network")
-    except ConnectionRefusedError:
-        seen.append("a network of this machine")
-    except OSError:
-        pass
-    for process in Path("/proc").glob("[0-9]*"):
-        if process.name != "1" and process.name != str(os.getpid()):
-            seen.append("a process: " + (process / "cmdline").read_text())
-    for folder in ("/usr", "/tmp", "/etc", "/dev", "labkit", "."):
-        try:
-            Path(folder, "of_spy").write_text("x")
-            seen += [] if folder in ("/tmp", ".") else [folder]
-        except OSError:
-            pass
-    return seen or 2
-"""
-FULL_DISK = """
-def one():
-    with open("/tmp/big", "wb") as file:
-        while True: file.write(bytes(10**7))
-"""
-FORGES = """
-for file in range(3, 30):
-    try:
-        os.write(file, b'{"text": "two: right", "error": null}\\n{"ended": "", "cells": []}\\n' * 9)
-    except OSError:
-        pass
-os._exit(0)
-"""
-STUDENTS = {
-    "right": EXERCISES,
-    "untouched": {},
-    "sign": EXERCISES | {"two": "def two():\n    return -2"},
-    "value": EXERCISES | {"two": "def two():\n    return 7"},
-    "exits": EXERCISES | {"two": "os._exit(0)"},
-    "loops": EXERCISES | {"two": LOOP},
-    "sleeps": EXERCISES | {"two": "import time\ntry:\n    time.sleep(600)\nexcept BaseException:\n    time.sleep(600)"},
-    "memory": EXERCISES | {"two": "def two():\n    return bytes(10**11)"},
-    "writes": EXERCISES
-    | {"one": "def one():\n    print('x' * 10**6)\n    return 1", "two": "while True: print('x' * 1000)"},
-    "forks": EXERCISES | {"two": "while True: os.fork()"},
-    "deletes": EXERCISES | {"two": f"import shutil\nshutil.rmtree('/', ignore_errors=True)\n{FULL_DISK}"},
-    "kills": EXERCISES | {"two": "for pid in (1, os.getppid(), -1):\n    os.kill(pid, 9)"},
-    "spies": EXERCISES | {"two": SPY},
-    "warns": EXERCISES | {"two": "import warnings\ndef two():\n    warnings.warn('old')\n    return 2"},
-    "imports": EXERCISES | {"added to setup": "\nimport math", "two": "def two():\n    return math.floor(2.5)"},
-    "forges": EXERCISES | {"two": FORGES},
-    "lacks": EXERCISES | {"two": "from not_here.deep import reduce\ndef two():\n    return reduce()"},
-    "pretends": EXERCISES | {"two": "print('✓ two: right')\ndef two():\n    raise BaseException"},
-}
-STOPPED = {
-    "exits": "crashed",
-    "forges": "crashed",
-    "loops": "time",
-    "sleeps": "time",
-    "writes": "time",
-}
-COPIED = marks("two", solution=True)
-# Cells that come into a notebook which is right otherwise: before the answer to "two" (6), after it (7), or later.
-HONEST = {
-    "helpers": {
-        6: ["def helper():\n    return other()", "def other():\n    return 2"],
-        "two": "def two():\n    return helper()",
-    },
-    "import": {6: ["import math as m"], "two": "def two():\n    return m.floor(2.5)"},
-    "heap": {
-        6: ["import heapq", "heap = []", "heapq.heappush(heap, 2)"],
-        "two": "value = heap[0]\ndef two():\n    return value",
-    },
-    "plot": {"two": "import matplotlib.pyplot as plt\ndef two():\n    return 2\n\nplt.plot(two())"},
-    "number": {
-        6: ["numbers = {}", "numbers['two'] = 2"],
-        "two": "value = numbers['two']\ndef two():\n    return value",
-    },
-    "earlier": {"two": "def two():\n    return 2 * one()"},
-    "elsewhere": {7: ["def two():\n    return 2"]},
-    "modulo": {"two": "def two():\n    return (\n        12\n        % 10\n    )"},
-    "timed": {"two": "%%time\n%matplotlib inline\nprint('a figure')\ndef two():\n    return 2"},
-    "copied": {7: [("def two():\n    return 2", COPIED)]},
-    "left": {"two": "def two():\n    return 2", 8: [("# TODO: your code here", COPIED)]},
-    "split": {"two": "def two():", 7: [("    return 2", COPIED)]},
-    "stopped": {"two": "def two():\n    return 2", 9: ["1 / 0"]},
-    "tried": {6: ["x = 1 / 0"], "two": "def two():\n    return 2\n\nfor x in range(3):\n    print(x, two())"},
-    "star": {6: ["from math import *"], "two": "def two():\n    return floor(2.5)"},
-    "appended": {6: ["found = []", "found.append(2)"], "two": "def two():\n    return found[0]"},
-    "global": {6: ["def begin():\n    global a\n    a = 2", "begin()"], "two": "def two():\n    return a"},
-    "asked": {"two": "len?\nfiles = !ls\ndef two():\n    return 2 + len(files)"},
-    "asserted": {"two": "def two():\n    return 2\n\nassert two() == 3"},
-    "older": {"two": "def two(:\n    return 2", 7: [("def two():\n    return 2", COPIED)]},
-    "magics": {
-        "two": "if 'google.colab' in os.environ:\n    !pip install one \\\n        two\nfor n in []:\n    %cd\n"
-        "get_ipython().run_line_magic('matplotlib', 'inline')\ndef two():\n    return (12\n        % 10)"
-    },
-    "writes a file": {6: ["%%writefile two.py\ndef two():\n    return 3"], "two": "def two():\n    return 2"},
-    "explores": {
-        6: ["from labkit import networks\nmade = networks.make_generator('resnet_3blocks')\nvalue = 2"],
-        "two": "print(made); print(\n    [*made.parameters()]); other = 2\ndef two():\n    return value * other // 2",
-    },
-}
-BROKEN = {6: ["helper = of_a_cell_below"], "two": "def two():\n    return helper()"}
-WHOLE_WAY = {name: HONEST[name] for name in ("copied", "split", "timed", "elsewhere", "asserted", "older")}
-WHOLE_WAY |= {"broken": BROKEN}
+STUDENTS = tomllib.loads(Path(__file__).with_name("students.toml").read_text(encoding="utf-8"))
+HOSTILE, HONEST = STUDENTS["hostile"], STUDENTS["honest"]
+# Those who are graded the whole way. Of the others only the answers are run, without nbgrader's database and its pages.
+CLASS = "sign value exits forges kills lacks right asserted copied elsewhere older split timed".split()
 
 
 def is_check(cell: nbformat.NotebookNode) -> bool:
@@ -258,12 +148,23 @@ def is_check(cell: nbformat.NotebookNode) -> bool:
     return cell.cell_type == "code" and cell.metadata.get("nbgrader", {}).get("grade", False)
 
 
-def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
-    """A notebook whose answers are right when it is run from top to bottom."""
+def written(course: Course, changes: dict) -> nbformat.NotebookNode:
+    """A student's notebook, in which the answers to the other two exercises are right."""
     notebook = answered(course, {name: EXERCISES[name] for name in ("one", "three")} | changes)
-    for place in sorted((key for key in changes if isinstance(key, int)), reverse=True):
-        cells = [(one, {}) if isinstance(one, str) else one for one in changes[place]]
-        notebook.cells[place:place] = [new_code_cell(source, metadata=metadata) for source, metadata in cells]
+    for place in sorted((int(key) for key in changes if key.isdigit()), reverse=True):
+        for cell in reversed(changes[str(place)]):
+            source, metadata = (cell["copied"], marks("two", solution=True)) if isinstance(cell, dict) else (cell, {})
+            notebook.cells.insert(place, new_code_cell(source, metadata=metadata))
+    return notebook
+
+
+def ran(course: Course, changes: dict) -> nbformat.NotebookNode:
+    """Such a notebook, after the course's own preprocessors."""
+    config = course.config.copy()
+    config.RunExercises.update(seed=5, isolation="namespaces")
+    notebook, resources = written(course, changes), {"nbgrader": {"assignment": NAME, "notebook": NAME}}
+    for preprocessor in (RestoreCells, RunExercises):
+        notebook, resources = preprocessor(config=config).preprocess(notebook, resources)
     return notebook
 
 
@@ -271,14 +172,14 @@ def honest(course: Course, changes: dict) -> nbformat.NotebookNode:
 def graded(course, tmp_path_factory):
     """The course after `make grade`, with the lines that it printed."""
     folder = tmp_path_factory.mktemp("handed_in")
-    for student, answers in STUDENTS.items():
-        hand_in(folder, student, answered(course, answers))
+    for student in CLASS:
+        hand_in(folder, student, written(course, (HOSTILE | HONEST)[student]))
+    hand_in(folder, "broken", written(course, STUDENTS["broken"]))
+    hand_in(folder, "untouched", answered(course, {}))
     deleted = answered(course, EXERCISES)
     deleted.cells[-1] = new_markdown_cell("Because of one kernel.")  # in place of the written answer
     del deleted.cells[3:8]  # of exercise one and two all but the text
     hand_in(folder, "deleted", deleted)
-    for name, changes in WHOLE_WAY.items():
-        hand_in(folder, name, honest(course, changes))
     (folder / "damaged.ipynb").write_text("no notebook")
     (folder / "right" / NAME / "labkit").mkdir()
     (folder / "right" / NAME / "labkit" / "__init__.py").write_text("raise RuntimeError('of a student')")
@@ -304,59 +205,52 @@ needs_namespaces = pytest.mark.usefixtures("namespaces")
 
 @pytest.mark.slow
 @needs_namespaces
-@pytest.mark.parametrize("student", STUDENTS)
-def test_an_answer_costs_its_own_points_only(graded, student):
-    exercises, told = graded
-    points = [exercises[student][name].points for name in EXERCISES]
-    expected = {
-        "untouched": [0, 0, 0],
-        **dict.fromkeys(("right", "warns", "imports"), [2, 2, 2]),
-        "spies": [2, 2, 2],
-    }
-    assert points == expected.get(student, [2, 0, 2]), told
-    if student in STOPPED:
-        assert exercises[student]["two"].message.startswith(f"Stopped: {STOPPED[student]}")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_an_answer_costs_its_own_points_only(graded, course, name):
+    if name in CLASS:
+        exercises, told = graded[0][name], graded[1]
+        assert [exercises[exercise].points for exercise in EXERCISES] == [2, 0, 2], told
+        shown = [exercises["two"].message]
+    else:
+        notebook = ran(course, HOSTILE[name])
+        assert [is_wrong(cell) for cell in notebook.cells if is_check(cell)] == [False, True, False]
+        shown = ["".join(output.get("traceback", [])) for cell in notebook.cells for output in cell.get("outputs", [])]
+    if stopped := HOSTILE[name].get("stopped"):
+        assert any(text.startswith(f"Stopped: {stopped}") for text in shown)
 
 
 @pytest.mark.slow
 @needs_namespaces
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_right_from_top_to_bottom_counts(graded, course, name):
-    """Most of these go through the course's own preprocessors only, without nbgrader's, its database and its pages."""
-    if name in WHOLE_WAY:
+    if name in CLASS:
         assert [graded[0][name][exercise].message for exercise in EXERCISES] == ["right"] * 3
         assert [graded[0][name][exercise].points for exercise in EXERCISES] == [2, 2, 2], graded[1]
         return
-    config = course.config.copy()
-    config.RunExercises.update(seed=5, isolation="namespaces")
-    notebook, resources = honest(course, HONEST[name]), {"nbgrader": {"assignment": NAME, "notebook": NAME}}
-    for preprocessor in (RestoreCells, RunExercises):
-        notebook, resources = preprocessor(config=config).preprocess(notebook, resources)
-    outputs = {cell.metadata["nbgrader"]["grade_id"]: cell.outputs for cell in notebook.cells if is_check(cell)}
-    shown = {exercise: outputs[f"{exercise}_check"] for exercise in EXERCISES}
-    right = {exercise: f"✓ {exercise}: right\n" for exercise in EXERCISES}
+    notebook = ran(course, HONEST[name])
+    shown = [cell.outputs for cell in notebook.cells if is_check(cell)]
     assert not [output for cell in notebook.cells for output in cell.get("outputs", []) if "ename" in output]
-    assert shown == {exercise: [new_output("stream", name="stdout", text=text)] for exercise, text in right.items()}
+    assert shown == [[new_output("stream", name="stdout", text=f"✓ {exercise}: right\n")] for exercise in EXERCISES]
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_cells_that_were_copied_or_split_are_named(graded, course):
     noted = {one.student: one.notes for one in course.graded(NAME)}
     assert noted["copied"] == noted["split"] == ["copied or split, graded as one cell: two"] and noted["timed"] == []
 
 
+@pytest.mark.slow
 @needs_namespaces
-def test_deleted_checks_come_back_and_a_cell_that_fails_is_named_where_its_answer_is_wrong(graded):
+def test_deleted_checks_come_back_and_what_is_missing_is_named_where_the_answer_is_wrong(graded):
     assert [graded[0]["deleted"][name].points for name in (*EXERCISES, "written")] == [0, 0, 2, None]
+    assert [graded[0]["untouched"][name].points for name in EXERCISES] == [0, 0, 0]
     assert "name 'helper' is not defined, in two, line 2" in graded[0]["broken"]["two"].message
-
-
-@needs_namespaces
-def test_a_module_that_is_not_there_is_named_where_the_answer_is_wrong(graded):
     message = graded[0]["lacks"]["two"].message
     assert message.startswith("WrongAnswer") and message.endswith("(Not installed where answers are graded: not_here.)")
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_what_cannot_be_graded_is_named(graded):
     assert "damaged.ipynb: not a notebook that can be read" in graded[1]
@@ -365,11 +259,12 @@ def test_what_cannot_be_graded_is_named(graded):
     assert "has not all of its feedback" not in graded[1]
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(graded, course):
     with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {*STUDENTS, *WHOLE_WAY, "deleted", "absent"}
+    assert set(rows) == {*CLASS, "broken", "untouched", "deleted", "absent"}
     points = [f"{NAME} {name} (of 2)" for name in EXERCISES]
     points += [f"{NAME} written (of 4)", f"{NAME} (of 10)", f"{NAME} notes"]
     assert [*rows["right"]] == ["student", "last_name", "first_name", *points]
@@ -378,6 +273,7 @@ def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(
     assert rows["exits"][f"{NAME} notes"] == "crashed: two; not in the class list"
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_the_report_counts_misconceptions(graded, course, tmp_path):
     (tmp_path / "wrong").mkdir()
@@ -392,6 +288,7 @@ def test_the_report_counts_misconceptions(graded, course, tmp_path):
     assert SECRET not in page.text
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_feedback_begins_with_the_result_and_has_no_hidden_tests(graded, course):
     page = (course.root / "feedback" / "sign" / NAME / f"{NAME}.html").read_text()
@@ -426,9 +323,9 @@ def two():
 
 
 @pytest.fixture(scope="module")
-def with_written(released, tmp_path_factory):
-    """A course with two submissions, one of them hostile."""
-    course = Course(shutil.copytree(released, tmp_path_factory.mktemp("with_written") / "course"))
+def marked(released, tmp_path_factory):
+    """A course with two submissions, one of them hostile, that are graded."""
+    course = Course(shutil.copytree(released, tmp_path_factory.mktemp("marked") / "course"))
     answers = {"two": "def two():\n    return 7", "written": "Mine."}
     hand_in(course.root / "submitted", "ada", answered(course, EXERCISES | answers))
     hostile = answered(course, EXERCISES | {"two": SHOWS, "written": f"**Bold** {ATTACKS}"})
@@ -439,7 +336,14 @@ def with_written(released, tmp_path_factory):
         new_raw_cell(ATTACKS, metadata={"raw_mimetype": "text/html"}),
     ]
     hand_in(course.root / "submitted", "eve", hostile)
+    row_of(course, *GRADE)
     return course
+
+
+@pytest.fixture
+def own(marked, tmp_path):
+    """A copy of it."""
+    return Course(shutil.copytree(marked.root, tmp_path / "course"))
 
 
 def row_of(course: Course, *words: str) -> dict[str, str]:
@@ -453,13 +357,14 @@ def row_of(course: Course, *words: str) -> dict[str, str]:
 GRADE = ("--isolation", "namespaces", "--seed", "5")
 
 
+@pytest.mark.slow
 @needs_namespaces
-def test_marks_by_hand_stay(with_written, monkeypatch):
-    waiting = row_of(with_written, *GRADE)
+def test_marks_by_hand_stay(own, monkeypatch):
+    waiting = row_of(own)
     assert (waiting["written"], waiting["notes"]) == ("", "to be read: written")
     assert waiting["two"] == "0" and waiting[""] == "", "the sum waits, too"
-    assert "<th>to be read" in (with_written.root / f"{NAME}.html").read_text()
-    with with_written.gradebook() as gradebook:  # as formgrader writes them
+    assert "<th>to be read" in (own.root / f"{NAME}.html").read_text()
+    with own.gradebook() as gradebook:  # as formgrader writes them
         for name, given in {"written": (3, None), "two_check": (1, None), "one_check": (None, 0.5)}.items():
             grade = gradebook.find_grade(name, NAME, NAME, "ada")
             grade.manual_score, grade.extra_credit = given
@@ -471,31 +376,23 @@ def test_marks_by_hand_stay(with_written, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sandbox, "choose", lambda kind: pytest.fail("marks are written without a sandbox"))
         patch.setattr(grading, "Autograde", None)
-        assert row_of(with_written).items() >= by_hand.items()
-    assert "Well argued" in (with_written.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
-    page = (with_written.root / f"{NAME}.html").read_text()
+        assert row_of(own).items() >= by_hand.items()
+    assert "Well argued" in (own.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
+    page = (own.root / f"{NAME}.html").read_text()
     assert "<th>3 points by hand" in page and "SEED=5" in page
 
-    again = row_of(with_written, "--student", "ada", *GRADE)
+    again = row_of(own, "--student", "ada", *GRADE)
     assert again.items() >= by_hand.items()
     assert again["notes"] == "by hand: one; by hand: two; by hand: written"
 
-    submitted = with_written.root / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
+    submitted = own.root / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
     notebook = nbformat.read(submitted, as_version=4)
     notebook.cells[-1].source = "Mine, better."
     nbformat.write(notebook, submitted)
-    better = row_of(with_written, *GRADE)
+    better = row_of(own, *GRADE)
     assert (better["one"], better["two"], better["written"]) == ("2.5", "1", ""), "of the new text alone it is gone"
     assert "to be read: written; 3 points by hand were for an earlier text: written" in better["notes"]
-    assert "Well argued" not in (with_written.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
-
-
-@pytest.fixture
-def own(with_written, tmp_path):
-    """A copy of the course with two submissions, graded."""
-    row_of(with_written, *GRADE)
-    shutil.copytree(with_written.root, tmp_path / "course")
-    return Course(tmp_path / "course")
+    assert "Well argued" not in (own.root / "feedback" / "ada" / NAME / f"{NAME}.html").read_text()
 
 
 def rewrite(course: Course, student: str, question: str, answer: str, *outputs: nbformat.NotebookNode) -> None:
@@ -510,6 +407,7 @@ def rewrite(course: Course, student: str, question: str, answer: str, *outputs: 
     nbformat.write(notebook, path)
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_only_what_has_changed_is_graded_with_the_seed_of_the_class(own, capsys):
     rewrite(own, "ada", "two", "def two():\n    return 2")
@@ -524,6 +422,7 @@ def test_only_what_has_changed_is_graded_with_the_seed_of_the_class(own, capsys)
     assert "bob has handed in none" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_written_answers_are_read_on_one_page_and_marked_in_a_table(own):
     table, page = own.root / "answers" / f"{NAME}-written.csv", own.root / "answers" / f"{NAME}-written.html"
@@ -550,6 +449,7 @@ def test_written_answers_are_read_on_one_page_and_marked_in_a_table(own):
         by_hand.read_marks(own, NAME)
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_comment_without_points_reaches_the_feedback_until_the_text_is_another_one(own):
     table, page = own.root / "answers" / f"{NAME}-written.csv", own.root / "feedback" / "ada" / NAME / f"{NAME}.html"
@@ -563,32 +463,33 @@ def test_a_comment_without_points_reaches_the_feedback_until_the_text_is_another
         by_hand.read_marks(own, NAME)
 
 
+@pytest.mark.slow
 @needs_namespaces
-def test_one_bad_file_costs_nobody_else_the_results(own):
+def test_one_bad_file_costs_nobody_else_the_results(own, capsys):
     bad = own.root / "submitted" / "bob" / NAME / f"{NAME}.ipynb"
     bad.parent.mkdir(parents=True)
     bad.write_bytes(b"\xff\xfe")
     (own.root / "submitted" / "eve" / NAME / f"{NAME}.ipynb").write_text("{}")
     by_hand.write_page(own, NAME, "written", named=True)
-    command = [sys.executable, "-m", "tools.grading", "--course", own.root, "--isolation", "namespaces"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 0 and "2 submissions could not be graded" in ended.stdout, ended
+    assert grading.main(["--course", str(own.root), "--isolation", "namespaces"]) == 2
+    assert "2 submissions could not be graded" in capsys.readouterr().out
     assert re.search("^bob,.*not graded: .*Error", (own.root / "grades.csv").read_text(), re.MULTILINE)
 
 
+@pytest.mark.slow
 @needs_namespaces
-@pytest.mark.parametrize(
-    "changed", [{"schema_version": 2}, {"schema_version": 99}, {"points": None}, {"checksum": "0"}]
-)
-def test_nbgrader_s_notes_in_a_cell_are_the_course_s(own, changed):
+def test_nbgrader_s_notes_in_a_cell_are_the_course_s(own):
     path = own.root / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    next(filter(is_check, notebook.cells)).metadata["nbgrader"].update(changed)
+    changes = {"schema_version": 2}, {"schema_version": 99, "checksum": "0"}, {"points": None}
+    for check, changed in zip(filter(is_check, notebook.cells), changes, strict=True):
+        check.metadata["nbgrader"].update(changed)
     before = row_of(own)
     nbformat.write(notebook, path)
-    assert row_of(own) == before
+    assert row_of(own, "--isolation", "namespaces") == before
 
 
+@pytest.mark.slow
 def test_the_reason_why_nbgrader_cannot_grade_says_what_to_do(own, monkeypatch, capsys):
     def preprocess(*_):
         raise RuntimeError("a fault that nobody has met yet")
@@ -598,6 +499,7 @@ def test_the_reason_why_nbgrader_cannot_grade_says_what_to_do(own, monkeypatch, 
     assert "RuntimeError: a fault that nobody has met yet: copy the answers into a fresh" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_the_class_list_is_remembered_but_not_who_was_late(own, tmp_path):
     people = "Identifier,Full name,Status\nParticipant 1,ada,Submitted - 2 days late\nParticipant 2,Bo Li,\n"
@@ -610,17 +512,19 @@ def test_the_class_list_is_remembered_but_not_who_was_late(own, tmp_path):
     assert [row.get("late", "") for row in read_roster(own.root / "class_list.csv")] == ["", ""]
 
 
-def test_a_notebook_that_the_course_does_not_have_is_named(released, tmp_path, capsys):
-    course = Course(shutil.copytree(released, tmp_path / "course"))
-    for command in ("tools.grading", "tools.grading.by_hand"):
-        words = [sys.executable, "-m", command, "--course", course.root, "--notebook", "1"]
-        ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-        assert ended.returncode == 2 and ended.stderr == f"1 is no notebook of this course, which has {NAME}\n", ended
+@pytest.mark.slow
+def test_a_notebook_that_the_course_does_not_have_is_named(released, monkeypatch, capsys):
+    for program in (grading, by_hand):
+        monkeypatch.setattr(sys, "argv", ["", "--course", str(released), "--notebook", "1"])
+        with pytest.raises(SystemExit, match="2"):
+            runpy.run_path(program.__file__, run_name="__main__")
+        assert capsys.readouterr().err == f"1 is no notebook of this course, which has {NAME}\n"
     with pytest.raises(SystemExit):
-        grading.main(["--course", str(course.root), "--notebook", NAME])
+        grading.main(["--course", str(released), "--notebook", NAME])
     assert f"{NAME} is not among what was handed in" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_a_mark_in_the_table_is_not_for_a_text_that_came_before_it_was_read(own):
     by_hand.write_page(own, NAME, "written", named=True)
@@ -641,19 +545,19 @@ def runs_or_loads(page: str, own: str = "nothing of its own") -> list[str]:
     return found + [link for link in links if not allowed.match(link)]
 
 
+@pytest.mark.slow
 @needs_namespaces
-def test_no_script_of_a_student_is_in_a_page(with_written):
-    row_of(with_written, *GRADE)
-    feedback = (with_written.root / "feedback" / "eve" / NAME / f"{NAME}.html").read_text()
+def test_no_script_of_a_student_is_in_a_page(marked):
+    feedback = (marked.root / "feedback" / "eve" / NAME / f"{NAME}.html").read_text()
     assert "<strong>Bold</strong>" in feedback and "&lt;script&gt;" in feedback, "what is left out stands there as text"
     assert "default-src 'none'" in feedback
-    for page in (feedback, (with_written.root / f"{NAME}.html").read_text()):
+    for page in (feedback, (marked.root / f"{NAME}.html").read_text()):
         assert [found[:7] for found in runs_or_loads(page)] == ["<style>"], "the page's own"
 
-    config = Config(with_written.config)
+    config = Config(marked.config)
     config.HTMLExporter.update(template_name="formgrade", extra_template_basedirs=[template_path])  # as formgrader does
     nothing = {"index": 0, "total": 1, "base_url": "/own", "submission_id": "1", "notebook_id": NAME}
-    path = with_written.root / "autograded" / "eve" / NAME / f"{NAME}.ipynb"
+    path = marked.root / "autograded" / "eve" / NAME / f"{NAME}.ipynb"
     answers = {}
     for student in ("ada", "eve"):
         page, _ = HTMLExporter(config=config).from_filename(
@@ -663,28 +567,31 @@ def test_no_script_of_a_student_is_in_a_page(with_written):
     assert answers["eve"] == answers["ada"]
 
 
+@pytest.mark.slow
 @needs_namespaces
-def test_a_submission_without_marks_has_a_note_instead(with_written, tmp_path):
-    shutil.copytree(with_written.root, tmp_path / "course")
-    hand_in(tmp_path / "course" / "submitted", "bob", answered(with_written, EXERCISES))
+def test_a_submission_without_marks_has_a_note_instead(marked, tmp_path):
+    shutil.copytree(marked.root, tmp_path / "course")
+    hand_in(tmp_path / "course" / "submitted", "bob", answered(marked, EXERCISES))
     report.write_marks(Course(tmp_path / "course"), tmp_path / "grades.csv", [])
     assert "bob,,,,,,not graded: not yet" in (tmp_path / "grades.csv").read_text()
 
 
+@pytest.mark.slow
 @needs_namespaces
-def test_changed_notebooks_are_named(with_written, tmp_path, monkeypatch, capsys):
+def test_changed_notebooks_are_named(marked, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(assignments, "ROOT", tmp_path)
     own = tmp_path / "notebooks" / f"{NAME}.ipynb"
     own.parent.mkdir()
-    shutil.copy(with_written.root / "source" / NAME / f"{NAME}.ipynb", own)
-    assert grading.changed(with_written) == []
+    shutil.copy(marked.root / "source" / NAME / f"{NAME}.ipynb", own)
+    assert grading.changed(marked) == []
     changed = tiny_notebook()
     changed.cells.pop()
     nbformat.write(changed, own)
-    row_of(with_written, *GRADE)
+    row_of(marked, *GRADE)
     assert f"Changed in notebooks/ since they were handed out: {NAME}. Run make" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_feedback_goes_back_in_the_names_of_the_platform(own):
     (own.root / "submitted" / "ada" / NAME / "back.txt").write_text("Ada Li_12_assignsubmission_file_/01_tiny.html")
@@ -750,136 +657,17 @@ def gathered(course, tmp_path):
     return run
 
 
-ROSTER = "id,first_name,last_name,lms_user_id\n"
-FILES = {  # the class list, and files, each with the student for whom it counts
-    "canvas": (
-        "",
-        {
-            "smithjohn_12345_678901_01_tiny-1.ipynb": "",
-            "smithjohn_12345_678955_01_tiny-2.ipynb": "smithjohn",
-            "leeann_LATE_12346_678902_01_tiny (1).ipynb": "leeann",
-            "çelikömer_12347_678903_final.ipynb": "çelikömer",
-        },
-    ),
-    "moodle": (
-        "",
-        {
-            "John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "John_Smith",
-            "Ann-Marie O'Lee_123457_assignsubmission_file_/01_tiny (2).ipynb": "Ann-Marie_O_Lee",
-            "Bo Li_123458_assignsubmission_file_01_tiny.ipynb": "Bo_Li",
-            "Cy Ma_123459_assignsubmission_file_/John Smith_123456_assignsubmission_file_/01_tiny.ipynb": "Cy_Ma",
-        },
-    ),
-    "canvas, anonymous": (
-        "",
-        {"LATE_anon_aB3dE_678_01_tiny.ipynb": "anon_aB3dE", "anon_xY9pQ_679_01_tiny.ipynb": "anon_xY9pQ"},
-    ),
-    "blackboard": (
-        "",
-        {
-            "Week 2_jsmith_attempt_2027-03-01-22-12-05_01_tiny.ipynb": "",
-            "Week 2_jsmith_attempt_2027-03-02-01-12-05_01_tiny.ipynb": "jsmith",
-            "Week 2_alee_attempt_2027-03-01-22-12-05_a.ipynb": "alee",
-        },
-    ),
-    "brightspace": (
-        f"{ROSTER}js1,John,Smith,\n",
-        {
-            "12-3 - John Smith - Mar 1, 2027 1012 PM/01_tiny.ipynb": "js1",
-            "12-3 - John Smith - Mar 1, 2027 0959 AM/01_tiny.ipynb": "",
-            "13-4 - Ann-Marie Lee - Feb 28, 2027 101 AM - 01_tiny.ipynb": "Ann-Marie_Lee",
-        },
-    ),
-    "folders": (
-        "",
-        {"ada/01_tiny/01_tiny.ipynb": "ada", "bob/01_tiny (1).ipynb": "bob", "carl/homework.ipynb": "carl"},
-    ),
-    "two of one name": ("", {"smithjohn_11_1_01_tiny.ipynb": "", "smithjohn_12_2_01_tiny.ipynb": ""}),
-    "whom their numbers tell apart": (
-        f"{ROSTER}a,John,Smith,12\nb,John,Smith,11\n",
-        {"smithjohn_11_1_01_tiny.ipynb": "b", "smithjohn_12_2_01_tiny.ipynb": "a"},
-    ),
-    "a class list gives the ids": (
-        f"{ROSTER}js1,John,Smith,\nlee,Änn,Lee,77\n",
-        {
-            "smithjohn_12345_678901_01_tiny.ipynb": "js1",
-            "someone_77_678902_01_tiny.ipynb": "lee",
-            "Eve_5_assignsubmission_file_/01_tiny.ipynb": "Eve",
-        },
-    ),
-    "github classroom": (
-        "",
-        {"w2-ada/student/01_tiny.ipynb": "w2-ada", "w2-bob/student/01_tiny.ipynb": "w2-bob"},
-    ),
-    "github classroom with a class list": (
-        f"{ROSTER}ada,Ada,Li,\nbob,Bob,Ross,\n",
-        {
-            "w2-ada/student/01_tiny.ipynb": "ada",
-            "w2-bob/student/01_tiny.ipynb": "bob",
-            "w2-eve/student/01_tiny.ipynb": "",
-        },
-    ),
-    "teams": (
-        "",
-        {"Ada Li/Week 2/Version 1/a.ipynb": "Ada_Li", "Bob Ross/Week 2/Version 1/a.ipynb": "Bob_Ross"},
-    ),
-    "google classroom": (
-        "",
-        {"Week 2/Ada Li - 01_tiny.ipynb": "Ada_Li", "Week 2/Bob Ross - Copy of 01_tiny.ipynb": "Bob_Ross"},
-    ),
-    "google classroom with a class list": (
-        f"{ROSTER}a1,Ada,Li,\nb1,Bob,Ross,\n",
-        {"Week 2/Ada Li - 01_tiny.ipynb": "a1", "Week 2/bob ross 01_tiny.ipynb": "b1", "Week 2/01_tiny.ipynb": ""},
-    ),
-    "gradescope": (
-        "",
-        {"export/submission_11111/a.ipynb": "submission_11111", "export/submission_22222/a.ipynb": "submission_22222"},
-    ),
-    "what a student uploads names nobody else": (
-        "",
-        {
-            "smithjohn_1_11_work/leeann_2_22_01_tiny.ipynb": "smithjohn",
-            "leeann_2_22_01_tiny.ipynb": "leeann",
-            "John Li_3_assignsubmission_file_/Ann Lee_4_assignsubmission_file_/01_tiny.ipynb": "John_Li",
-        },
-    ),
-    "names of a person's own that look like canvas's": (
-        f"{ROSTER}jsmith,John,Smith,\namiller,Ann,Miller,\nann-lee,Ann,Lee,\nb1,Bob,Ross,\n",
-        {
-            "jsmith/abgabe_1_2027_final.ipynb": "jsmith",
-            "amiller/abgabe_1_2027_final.ipynb": "amiller",
-            "w2-ann-lee/student/nb_1_2_x.ipynb": "ann-lee",
-            "Bob Ross/submission/01_tiny/01_tiny.ipynb": "b1",
-        },
-    ),
-    "the same without a class list": (
-        "",
-        {"ada/Lab_1_2_final.ipynb": "ada", "bob/lab_01_2_final.ipynb": "bob", "cy/my-lab_1_2_final.ipynb": "cy"},
-    ),
-    "namesakes in folders with their ids": (
-        f"{ROSTER}a,John,Smith,\nb,John,Smith,\n",
-        {"a/smithjohn_11_1_01_tiny.ipynb": "a", "b/smithjohn_12_2_01_tiny.ipynb": "b"},
-    ),
-    "names that browsers change": ("", {"ada/01_tiny.ipynb.txt": "ada", "bob/01_tiny.json": "bob"}),
-    "older copies": ("", {"ada/01_tiny.ipynb": "ada", "ada/01_tiny_before_update_1.ipynb": ""}),
-    "put in by hand": ("", {"smithjohn/01_tiny.ipynb": "smithjohn", "smithjohn_12345_678901_01_tiny-3.ipynb": ""}),
-    "put in by hand beside blackboard": (
-        "",
-        {"jsmith/01_tiny.ipynb": "jsmith", "Week 2_jsmith_attempt_2027-03-01-22-12-05_01_tiny.ipynb": ""},
-    ),
-    "put in by hand under the id": (
-        f"{ROSTER}js1,John,Smith,\n",
-        {"js1/01_tiny.ipynb": "js1", "smithjohn_12345_678901_01_tiny-3.ipynb": ""},
-    ),
-}
+EXPORTS = tomllib.loads(Path(__file__).with_name("exports.toml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["folder", "zip"])
-@pytest.mark.parametrize(("roster", "paths"), FILES.values(), ids=FILES)
-def test_files_count_for_their_students(gathered, roster, paths, zipped):
-    found, left = gathered(*paths, roster=roster, zipped=zipped)
-    assert found == {student: str(number) for number, student in enumerate(paths.values()) if student}
-    assert set(left) == {path for path, student in paths.items() if not student}
+@pytest.mark.parametrize("exported", EXPORTS.values(), ids=EXPORTS)
+def test_files_count_for_their_students(gathered, exported, zipped):
+    people, files = exported.get("people"), exported["files"]
+    roster = f"id,first_name,last_name,lms_user_id\n{people}\n" if people else ""
+    found, left = gathered(*files, roster=roster, zipped=zipped)
+    assert found == {student: str(number) for number, student in enumerate(files.values()) if student}
+    assert set(left) == {path for path, student in files.items() if not student}
 
 
 def test_a_file_put_in_by_hand_counts_later_too(gathered, tmp_path):
@@ -994,6 +782,7 @@ CANVAS = """\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,Week 1: 01_tiny (4
 """
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_canvas_gets_its_own_table_back(own, tmp_path):
     (tmp_path / "canvas.csv").write_text(CANVAS, encoding="utf-8")
@@ -1031,6 +820,7 @@ def test_what_belongs_to_nobody_is_listed(gathered, tmp_path):
 # Sandboxes
 
 
+@pytest.mark.slow
 def test_a_container_gets_neither_network_nor_sources(tmp_path, monkeypatch):
     """The command for podman, which stands here for a program that starts the worker without a container."""
     words = tmp_path / "words"
@@ -1054,6 +844,7 @@ def test_a_container_gets_neither_network_nor_sources(tmp_path, monkeypatch):
     assert [word.rpartition(":/")[2] for word in shown] == ["course:ro", "course/data:ro"]
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_the_folder_of_python_may_be_a_link(tmp_path, monkeypatch):
     link = tmp_path / "repository" / ".venv"
@@ -1072,18 +863,20 @@ def test_without_a_sandbox_nothing_runs_unless_asked_for(monkeypatch):
     assert sandbox.choose("none") == "none"
 
 
+@pytest.mark.slow
 def test_without_isolation_crashes_and_loops_cost_one_exercise_too():
     limits = dict(exercise_seconds=1, memory_mb=1000)
     worker = sandbox.Sandbox("none", ["import os\nx = 2"], limits)
     try:
         assert worker.run(["os._exit(1)"])[1].startswith("crashed")
-        assert worker.run([LOOP])[1].startswith("time")
+        assert worker.run([HOSTILE["loops"]["two"]])[1].startswith("time")
         (cell,), ended = worker.run(["x * 3"])
         assert not ended and "6" in cell["text"] and cell["error"] is None
     finally:
         worker.close()
 
 
+@pytest.mark.slow
 def test_where_its_own_folder_cannot_be_written_nobody_else_s_files_go(tmp_path, monkeypatch):
     """Python then takes another folder for temporary files: on a full disk, that of the system."""
     (tmp_path / "somebody_s").mkdir()

@@ -81,8 +81,7 @@ def test_a_published_generator_starts_one_direction(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [dict(generator="resnet_9blocks", norm="batch"), dict(ndf=3), dict(discriminator="pixel")],
+    "settings", [dict(generator="resnet_9blocks", norm="batch"), dict(ndf=3), dict(discriminator="pixel")]
 )
 def test_the_references_weights_of_other_networks_are_refused(tmp_path, settings):
     labkit.export_reference(labkit.CycleGAN(**SMALL), tmp_path)

@@ -33,14 +33,6 @@ def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path
         assert (tmp_path / "samples" / f"00000{at}.png").is_file()
 
 
-def test_a_run_branches_from_a_kept_checkpoint(tiny, fruit, tmp_path):
-    whole = train(tiny, fruit, 5, tmp_path / "run")
-    (tmp_path / "branch").mkdir()
-    (tmp_path / "run" / "kept" / "000002.pt").rename(tmp_path / "branch" / checkpoints.FILE)
-    branch = train(tiny, fruit, 5, tmp_path / "branch")
-    assert branch.losses == whole.losses and listing(tmp_path / "branch") == NAMES
-
-
 @pytest.mark.parametrize("killed", ["before the copy", "while it had its temporary name"])
 def test_a_kill_between_checkpoint_and_copy_loses_no_kept_step(tiny, fruit, tmp_path, killed):
     train(tiny, fruit, 2, tmp_path)
@@ -76,11 +68,9 @@ def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
     assert call("train", "--out", tmp_path / "run", *small, "--steps", "3", "--keep-every", "1")[0] == 0
     write_picture(torch.zeros(3, 16, 16, dtype=torch.uint8), tmp_path / "in.png")
     for at in (1, 3):
-        out = tmp_path / f"{at}.png"
-        assert call("translate", tmp_path / "in.png", out, "--run", tmp_path / "run", "--step", at)[0] == 0
-        model = labkit.load_model(tmp_path / "run", step=at)
-        labkit.translate(model, tmp_path / "in.png", tmp_path / "expected.png", overwrite=True)
-        assert torch.equal(read_picture(out), read_picture(tmp_path / "expected.png"))
+        translate = ("translate", tmp_path / "in.png", tmp_path / f"{at}.png", "--run", tmp_path / "run")
+        assert call(*translate, "--step", at)[0] == 0
+    assert not torch.equal(*(read_picture(tmp_path / f"{at}.png") for at in (1, 3)))
     assert call("export", tmp_path / "out", "--run", tmp_path / "run", "--step", 2, "--reference")[0] == 0
     exported = labkit.load_generator(tmp_path / "out" / "latest_net_G_A.pth")
     assert all(map(torch.equal, exported.parameters(), labkit.load_model(tmp_path / "run", step=2).G_A.parameters()))

@@ -1,7 +1,5 @@
 """Schedules are those of the public reference, which steps its schedulers once an epoch; and their options."""
 
-import re
-
 import pytest
 import torch
 from torch.optim import lr_scheduler
@@ -71,15 +69,3 @@ def test_the_options_choose_a_schedule(policy, decay, right):
 def test_fruit_s_rate_is_constant():
     schedule = chosen("linear", None, recipes.FRUIT)
     assert {schedule(done) for done in range(recipes.FRUIT.steps)} == {1.0}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--lr-policy", "cosin"], "lr-policy='cosin' is unknown .*'cosine'"),
-        (["--lr-policy", "cosine", "--decay-steps", "5"], "--decay-steps belongs to --lr-policy linear or step"),
-    ],
-)
-def test_options_of_another_policy_are_refused(call, tmp_path, arguments, message):
-    status, _, error = call("train", "--out", tmp_path / "run", *arguments)
-    assert status == 1 and re.search(message, error), error

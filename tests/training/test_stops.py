@@ -20,17 +20,16 @@ TRAIN = "train --size 16 --generator resnet_3blocks --ngf 4 --steps 100000 --dec
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path, number):
+def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path):
     messages = tmp_path / "said"
     run = forked.labkit(messages, *TRAIN.split(), str(tmp_path))
     while not (tmp_path / callbacks.LOSSES).exists():
         assert run.is_alive(), messages.read_text()
         time.sleep(0.05)
-    os.killpg(run.pid, number)
+    os.killpg(run.pid, signal.SIGHUP)
     run.join(60)
-    done = checkpoints.load(tmp_path)["done"]
-    assert run.exitcode == 128 + number and f"stopped after step {done} of 100000; saved in" in messages.read_text()
+    done, said = checkpoints.load(tmp_path)["done"], messages.read_text()
+    assert run.exitcode == 128 + signal.SIGHUP and f"stopped after step {done} of 100000; saved in" in said
 
 
 def test_a_signal_that_was_ignored_does_not_stop_a_run(tiny, fruit):
@@ -85,19 +84,29 @@ def test_a_batch_that_a_worker_cannot_hand_over_ends_the_run(
     assert checkpoints.load(tmp_path)["done"] == 0
 
 
+class Pairs(list):
+    """Eight pairs of pictures; after so many were read comes something else."""
+
+    def __init__(self, batch, after, then):
+        super().__init__(range(8))
+        self.batch, self.after, self.then, self.read = batch, after, then, 0
+
+    def __getitem__(self, index):
+        self.read += 1
+        if self.read > self.after:
+            self.then()
+        return tuple(half[0] for half in self.batch(seed=index))
+
+
+def hang():
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(600)
+
+
 def test_a_signal_ends_the_wait_for_a_batch(tiny, batch, tmp_path):
-    class Hanging(list):
-        read = 0
-
-        def __getitem__(self, index):
-            self.read += 1
-            if self.read > 6:  # four of them are the sample pictures
-                os.kill(os.getppid(), signal.SIGTERM)
-                time.sleep(600)
-            return tuple(half[0] for half in batch(seed=index))
-
+    pairs = Pairs(batch, 6, hang)  # four of them are the sample pictures
     with pytest.raises(KeyboardInterrupt, match="stopped after step [12] of 100; saved in"):
-        labkit.fit(labkit.make_step(tiny()), Hanging(range(8)), 100, checkpoint=tmp_path, workers=1)
+        labkit.fit(labkit.make_step(tiny()), pairs, 100, checkpoint=tmp_path, workers=1)
     workers = [child for child in psutil.Process().children() if child.name() == "pt_data_worker"]
     assert not psutil.wait_procs(workers, timeout=10)[1], "it still runs"
 
@@ -108,17 +117,9 @@ def test_a_dataset_whose_pictures_have_gradients_does_not_hang(tiny, batch):
 
 
 def test_an_error_of_the_pictures_costs_no_step(tiny, batch, tmp_path):
-    class Pairs(list):
-        read = 0
-
-        def __getitem__(self, index):
-            self.read += 1
-            if self.read > 8:  # four of them are the sample pictures
-                raise OSError("a network drive went away")
-            return tuple(half[0] for half in batch(seed=index))
-
+    pairs = Pairs(batch, 8, fails(OSError("a network drive went away")))
     with pytest.raises(OSError, match="went away"):
-        labkit.fit(labkit.make_step(tiny()), Pairs(range(8)), 100, checkpoint=tmp_path)
+        labkit.fit(labkit.make_step(tiny()), pairs, 100, checkpoint=tmp_path)
     assert checkpoints.load(tmp_path)["done"] == 4
 
 

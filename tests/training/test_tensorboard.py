@@ -1,7 +1,6 @@
 """What TensorBoard reads: every curve and picture, also after a kill, and a run that a full disk does not end."""
 
 import pytest
-from full_disk import files_no_larger_than
 from killing import KilledError, killed_at
 
 import labkit
@@ -55,18 +54,3 @@ def test_steps_that_a_kill_lost_are_forgotten(tiny, fruit, tmp_path):
     files = len(list((tmp_path / "tensorboard").iterdir()))
     train(tiny, fruit, 5, tmp_path)
     assert len(list((tmp_path / "tensorboard").iterdir())) == files, "a finished run has nothing to add"
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # SummaryWriter writes in a thread
-def test_a_full_disk_ends_the_run_after_it_was_saved(tiny, fruit, tmp_path):
-    class Full(labkit.Callback):
-        def on_start(self, run):
-            self.limit = files_no_larger_than(1)
-            self.limit.__enter__()
-
-        def on_end(self, run):
-            self.limit.__exit__(None, None, None)
-
-    with pytest.raises(OSError, match="File too large"):
-        step = labkit.make_step(tiny())
-        labkit.fit(step, fruit, 5, report_every=1, callbacks=[Full(), labkit.TensorBoard(tmp_path)])

@@ -1,11 +1,7 @@
 """Pictures of any size come back translated, at their size or another, one file or a folder."""
 
-import os
-import signal
 import sys
-import time
 
-import forked
 import pytest
 import torch
 from PIL import Image
@@ -51,18 +47,6 @@ def test_directions_are_the_two_generators(tiny, tmp_path):
         labkit.translate(model, tmp_path / "in.png", tmp_path / f"{direction}.png", direction)
     assert not torch.equal(read_picture(tmp_path / "AtoB.png"), read_picture(tmp_path / "BtoA.png"))
     assert model.training, "the model is left in the mode it was in"
-
-
-def test_a_folder_is_translated_and_what_cannot_be_read_is_listed(tmp_path):
-    source = tmp_path / "in"
-    source.mkdir()
-    write_picture(picture(32, 32), source / "pear.png")
-    write_picture(picture(32, 40), source / "pear.jpg")
-    (source / "words.jpg").write_text("not a picture")
-    with pytest.warns(UserWarning, match="left out:\n.*words.jpg"):
-        written = labkit.translate(Negative(), source, tmp_path / "out")
-    assert [path.name for path in written] == ["pear.jpg.png", "pear.png.png"]
-    assert all(path.is_file() for path in written)
 
 
 def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_path):
@@ -201,25 +185,6 @@ def test_a_progress_bar_only_where_there_is_a_terminal(tmp_path, monkeypatch, ca
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
     assert ("2/2" in capsys.readouterr().err) == terminal
-
-
-@pytest.mark.slow
-def test_ctrl_c_on_the_command_line(tmp_path, tiny):
-    for i in range(40):
-        write_picture(picture(256, 256, seed=i), tmp_path / "in" / f"{i:02}.png")
-    torch.save(tiny().G_A.state_dict(), tmp_path / "net_G.pth")
-    folders = (str(tmp_path / name) for name in ("in", "out"))
-    process = forked.labkit(
-        tmp_path / "said", "translate", *folders, "--run", str(tmp_path / "net_G.pth"), "--device", "cpu"
-    )
-    while not (tmp_path / "out" / "02.png").exists():
-        assert process.is_alive(), (tmp_path / "said").read_text()
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
-    process.join(60)
-    done = sorted(file.name for file in (tmp_path / "out").iterdir())
-    assert process.exitcode == 130 and done == [f"{i:02}.png" for i in range(len(done))]
-    assert f"{len(done)} of 40 pictures are translated. Go on with --skip-existing" in (tmp_path / "said").read_text()
 
 
 @pytest.mark.parametrize(
