@@ -7,6 +7,8 @@ import platform
 import subprocess
 from pathlib import Path
 
+import pandas
+
 import labtrace
 
 
@@ -41,3 +43,13 @@ def _commit() -> str | None:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def with_stamp(table: pandas.DataFrame, stamp: dict | None, *others: dict | None) -> pandas.DataFrame:
+    """The table with this stamp in its `attrs`, marked if it or one of the others is that of a simulation."""
+    simulated = any("SIMULATED" in one for one in (stamp, *others) if one)
+    if stamp or simulated:
+        table.attrs["stamp"] = {**(stamp or {}), **({"SIMULATED": True} if simulated else {})}
+    if simulated:
+        table.columns.name = "SIMULATED"  # in the corner of the table, wherever it is shown
+    return table

@@ -15,6 +15,7 @@ from labtrace.findings import audit, difference, verdict
 from labtrace.findings.remedies import Remedies
 from labtrace.replay.recorded_replay import replay_rank, warn_of
 from labtrace.replay.trace_file import Replay
+from labtrace.stamp import with_stamp
 from labtrace.tables import achieved, communication, critical_path, gpu, operators, processor
 
 
@@ -113,19 +114,11 @@ class Trace:
         Raises:
             TraceError: the GPU's activity is missing.
         """
-
         apart = communication.compare(self.ranks, 0)
         waits = dict(zip(self.ranks.values(), apart["waited_us"] > apart["sending_us"], strict=True))
 
         def of_rank(rank: Rank) -> pandas.DataFrame:
-            if rank.on_cpu:
-                return processor.summary(rank, waits[rank])
-            rank.check_gpu()
-            try:
-                played = self._remedies(rank)
-            except LabError as error:  # it cannot be played again
-                return verdict.summary(rank, None, str(error), sound=not audit.doubts(rank)[1])
-            return verdict.summary(rank, played, played.doubt)
+            return processor.summary(rank, waits[rank]) if rank.on_cpu else verdict.summary(rank, self._remedies)
 
         return self._table(of_rank)
 
@@ -225,11 +218,7 @@ class Trace:
                 each memory operation. In place of `kind` and `name` these have `operation` (DtoD, HtoD, DtoH, Memset,
                 ...) and `pageable`, whether the host's memory was not pinned.
         """
-        table_of = {
-            "name": gpu.kernels_by_name,
-            "kind": gpu.kernels_by_kind,
-            "memory": gpu.memory_operations,
-        }
+        table_of = {"name": gpu.kernels_by_name, "kind": gpu.kernels_by_kind, "memory": gpu.memory_operations}
         check_known("by", by, table_of)
         return self._table(table_of[by])
 
@@ -376,19 +365,12 @@ class Trace:
         | share | 0 to 1, of the recorded time, that it can change, NaN if that is not known |
         | tables | the tables that cannot be trusted because of it: none if the share is below 1 % |
 
-        The findings are
-
-        - events left out in reading,
-        - launches without a kernel, except while a graph is captured,
-        - replays of a graph with fewer kernels than others,
-        - kernels without a launch, or before it,
-        - kernels that begin after a call that waited for them, or start late on an idle GPU: the times of other clocks,
-        - kernels of a stream that overlap by over 10 us, or seem to run while several others do,
-        - calls of a thread that cross,
-        - kernels of no duration, since times were rounded to microseconds,
-        - times a minute from all others,
-        - ranks without a file, and
-        - warnings that the profiler wrote into the file.
+        The findings are events left out in reading; launches without a kernel, except while a graph is captured;
+        replays of a graph with fewer kernels than others; kernels without a launch, or before it; kernels that begin
+        after a call that waited for them, or start late on an idle GPU (the times of other clocks); kernels of a stream
+        that overlap by over 10 us, or seem to run while several others do; calls of a thread that cross; kernels of no
+        duration, since times were rounded to microseconds; times a minute from all others; ranks without a file; and
+        warnings that the profiler wrote into the file.
 
         Kernels of the step before the first, and launches whose kernels ran before or after the recording, are
         findings of no share. No table is wrong because of them, but the wall time contains such kernels.
@@ -419,11 +401,9 @@ class Trace:
 
         Raises:
             TraceError: there is no GPU activity, or no launch.
-            LabError: too much of the trace is lost, an unchanged replay differs from it by more
-                than a fifth, or the host waited in a way that does not show.
-
-        Warns:
-            ReplayWarning: it differs by more than a twentieth, or something is lost or missing.
+            LabError: too much of the trace is lost, an unchanged replay differs from it by more than a fifth, or the
+                host waited in a way that does not show. A ReplayWarning says if it differs by more than a twentieth,
+                or something is lost or missing.
         """
         table = self._table(lambda rank: self._remedies(rank).rows())
         warn_of(" ".join(dict.fromkeys(filter(None, (self._remedies(rank).doubt for rank in self.ranks.values())))))
@@ -440,36 +420,28 @@ class Trace:
     ) -> Replay:
         """Plays the recording again, unchanged or with something changed: SIMULATED.
 
-        For example, `trace.what_if(host=0.5).timeline.wall / trace.what_if().timeline.wall` is the share of the time
-        that a host of twice the speed would need. `labtrace/replay/recorded_replay.py` says what the model leaves out.
-        How far to trust it: of two pairs of public recordings, before and after just such a change, it foretold 2.73
-        where 2.69 was recorded (a graph), and 1.40 where it was 1.38 by the median step and 1.24 over all (loader
-        workers).
+        `trace.what_if(host=0.5).timeline.wall / trace.what_if().timeline.wall` is the share of the time that a host of
+        twice the speed would need. `labtrace.replay.recorded_replay` says what the model leaves out, docs/trust.md how
+        near it came to what was recorded after such changes.
 
         Args:
             host: a factor on the host's time, but not on its waits or on the loading of data.
             kernels: a factor on the durations of all kernels. The host's time to launch them stays.
-            graph: whether one call launches each step, as a CUDA graph. This call and the loading of data then are all
-                of the host's time in a step: waits in the middle of the step are left out.
-            data: a factor on the time in which the host loads data, or waits for its loader: 0 is a loader that is
-                always ahead. Only labkit's range "data" and the DataLoader's own are known to load data. Loader
-                processes that take cores from the host are left out.
+            graph: whether one call launches each step, as a CUDA graph, without the waits in the middle of a step.
+            data: a factor on the time in which the host loads data, or waits for its loader, as far as ranges tell (the
+                DataLoader's own, and labkit's "data"): 0 is a loader that is always ahead.
             rank: to play, of a trace of several.
 
         Raises:
             TraceError: the trace holds no GPU activity.
             LabError: a factor is negative or no number, `rank` names none of several ranks, the trace has no launches
-                or, for a graph, no steps, or the unchanged replay differs from the recording by more than a fifth.
-
-        Warns:
-            ReplayWarning: it differs by more than a twentieth.
+                or, for a graph, no steps, or the unchanged replay differs from the recording by more than a fifth. If
+                by more than a twentieth, a ReplayWarning says so.
         """
         chosen = next(iter(self.ranks)) if rank is None and len(self.ranks) == 1 else rank
         if chosen not in self.ranks:
             raise LabError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, self.ranks))}.")
-        played, doubt = replay_rank(self.ranks[chosen], host, kernels, graph, data)
-        warn_of(doubt)
-        return played
+        return replay_rank(self.ranks[chosen], host, kernels, graph, data)
 
     def critical_path(self) -> pandas.DataFrame:
         """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
@@ -550,13 +522,3 @@ class Trace:
         for number, table in found.items():
             table.insert(0, "rank", number)
         return with_stamp(pandas.concat(found.values(), ignore_index=True), self.stamp)
-
-
-def with_stamp(table: pandas.DataFrame, stamp: dict | None, *others: dict | None) -> pandas.DataFrame:
-    """The table with this stamp in its `attrs`, marked if it or one of the others is that of a simulation."""
-    simulated = any("SIMULATED" in one for one in (stamp, *others) if one)
-    if stamp or simulated:
-        table.attrs["stamp"] = {**(stamp or {}), **({"SIMULATED": True} if simulated else {})}
-    if simulated:
-        table.columns.name = "SIMULATED"  # in the corner of the table, wherever it is shown
-    return table

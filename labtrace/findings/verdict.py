@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas
 
+from labtrace.errors import LabError
 from labtrace.events import host
 from labtrace.events.dialects import COMPUTE
 from labtrace.events.intervals import busy
 from labtrace.events.rank import Rank
+from labtrace.findings import audit
 from labtrace.findings.difference import step_walls, whole_steps
 from labtrace.findings.remedies import RANKS, Remedies
 from labtrace.tables import gpu
@@ -38,15 +40,22 @@ WAITS_FOR = {  # causes on the host: what the GPU waits for
 ON_GPU = {"pointwise and other": "pointwise and other kernels", RANKS: "waits for other ranks"}  # others: as named
 
 
-def summary(rank: Rank, played: Remedies | None, doubt: str, sound: bool = True) -> pandas.DataFrame:
+def summary(rank: Rank, play: Callable[[Rank], Remedies]) -> pandas.DataFrame:
     """One row: the verdict, the reasons in words, and the numbers.
 
     Args:
         rank: the recording.
-        played: it, played again, or None if that is not possible.
-        doubt: the faults of the recording, or why it cannot be played again, in words.
-        sound: whether its times can be trusted.
+        play: plays it again, or raises `LabError` if that is not possible.
+
+    Raises:
+        TraceError: the GPU's activity is missing.
     """
+    rank.check_gpu()
+    try:
+        played, sound = play(rank), True
+        doubt = played.doubt
+    except LabError as error:
+        played, sound, doubt = None, not audit.doubts(rank)[1], str(error)
     numbers = _numbers(rank)
     costs = played.costs if played else {}
     numbers |= {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}

@@ -35,10 +35,11 @@ class ReplayWarning(UserWarning):
     """An unchanged replay differs from its recording."""
 
 
-def replay_rank(rank: Rank, host: float, kernels: float, graph: bool, data: float) -> tuple[Replay, str]:
-    """A rank, played again with something changed, and the doubt of `replay_doubt`: see `labtrace.Trace.what_if`."""
+def replay_rank(rank: Rank, host: float, kernels: float, graph: bool, data: float) -> Replay:
+    """A rank, played again with something changed, and a warning if `replay_doubt` has one: see `Trace.what_if`."""
     recorded = read_launches(rank)
-    doubt = replay_doubt(rank, recorded.timeline.kernel_start, recorded.timeline.kernel_end)
+    if doubt := replay_doubt(rank, recorded.timeline.kernel_start, recorded.timeline.kernel_end):
+        warnings.warn(doubt, ReplayWarning, stacklevel=3)
     for factor in (host, kernels, data):
         if not 0 <= factor < np.inf:
             raise LabError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
@@ -60,7 +61,7 @@ def replay_rank(rank: Rank, host: float, kernels: float, graph: bool, data: floa
         "changed": {"host": host, "kernels": kernels, "graph": graph, "data": data},
         "constants": {"gap_us": played.gap_us, "queue_limit": played.queue_limit, "graph_us": graph_us},
     }
-    return with_changes(played, assumed=assumed), doubt
+    return with_changes(played, assumed=assumed)
 
 
 def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
