@@ -93,6 +93,7 @@ def test_some_steps_are_recorded_and_the_script_is_as_without_it(tmp_path):
     assert re.search(r"kept [\d.]+ of \d+ cores busy", done.stderr)
 
 
+@pytest.mark.slow
 def test_a_step_has_all_optimisers_once(script, tmp_path):
     script(
         """

@@ -39,6 +39,7 @@ def some_tables(trace):
     return tables
 
 
+@pytest.mark.slow
 def test_every_table_of_a_simulated_trace_says_so(simulated):
     tables = some_tables(simulated)
     assert {"temporal", "idle", "kernels", "summary", "operators", "ranges", "communication"} <= tables.keys()

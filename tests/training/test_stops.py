@@ -123,6 +123,7 @@ def test_an_error_of_the_pictures_costs_no_step(tiny, batch, tmp_path):
     assert checkpoints.load(tmp_path)["done"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent ended")
 def test_a_rank_hears_that_torchrun_was_killed(tmp_path):
     """Its parent here is a process that ends at once."""

@@ -155,7 +155,7 @@ def test_exact_speedups_are_the_baseline_in_every_gan_mode(tiny, batch, names, m
 
 
 @pytest.mark.parametrize(
-    "names", ALONE + [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")], ids="+".join
+    "names", tiers(ALONE + [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")])
 )
 def test_a_run_goes_on_under_other_speedups_and_back(tiny, batch, names):
     losses, _ = expected(tiny, batch, names)
