@@ -167,41 +167,21 @@ def mark(cell):
     return cell.metadata.get("nbgrader", {}).get("grade_id")
 
 
-@pytest.fixture(scope="module")
-def two_exercises(tmp_path_factory):
+def test_validate_takes_copied_and_split_cells(tmp_path, monkeypatch):
     """Notebook 03 with its setup and two exercises alone, as it is in the repository of a course with an address."""
-    folder = tmp_path_factory.mktemp("validate")
     whole = nbformat.read(ROOT / "notebooks" / "03_read_the_trace.ipynb", as_version=4)
     wanted = ("first_cell", "setup", "busy", "busy_check", "idle_by_cause", "idle_by_cause_check")
-    marked = [cell for cell in whole.cells if cell.metadata.get("nbgrader", {}).get("grade_id") in wanted]
-    whole.cells = [whole.cells[0], *marked]
-    nbformat.write(whole, folder / "03_short.ipynb")
-    (folder / "exercises").mkdir()
-    student_repo.exercises([folder / "03_short.ipynb"], folder / "exercises", "https://github.com/OWNER/NAME")
-    answers = {cell.metadata.nbgrader.grade_id: cell.source for cell in marked if cell.metadata.nbgrader.solution}
-    return folder / "exercises" / "03_short.ipynb", answers
-
-
-def test_validate_names_the_exercises_that_are_not_solved(two_exercises, tmp_path):
-    released, answers = two_exercises
-    notebook = nbformat.read(released, as_version=4)
-    for cell in notebook.cells:
-        if mark(cell) == "busy":
-            cell.source = answers["busy"]
-    nbformat.write(notebook, tmp_path / "mine.ipynb")
-    found = Validator().validate(str(tmp_path / "mine.ipynb"))
-    failed = [line for cell in found.get("failed", []) for line in cell["source"].splitlines() if "check." in line]
-    assert "changed" not in found
-    assert failed == ["check.idle_by_cause(idle_by_cause)"]
-
-
-def test_validate_takes_copied_and_split_cells(two_exercises, tmp_path, monkeypatch):
-    released, answers = two_exercises
+    whole.cells = [whole.cells[0], *(cell for cell in whole.cells if mark(cell) in wanted)]
+    nbformat.write(whole, tmp_path / "03_short.ipynb")
+    (tmp_path / "exercises").mkdir()
+    student_repo.exercises([tmp_path / "03_short.ipynb"], tmp_path / "exercises", "https://github.com/OWNER/NAME")
+    released = tmp_path / "exercises" / "03_short.ipynb"
+    (answer,) = (cell.source for cell in whole.cells if mark(cell) == "busy")
     notebook = nbformat.read(released, as_version=4)
     place = next(place for place, cell in enumerate(notebook.cells) if mark(cell) == "busy")
     notebook.cells[place].source = "# my notes"
     notebook.cells.insert(place + 1, copy.deepcopy(notebook.cells[place]))
-    notebook.cells[place + 1].update(source=answers["busy"], id="copied")
+    notebook.cells[place + 1].update(source=answer, id="copied")
     nbformat.write(notebook, tmp_path / "mine.ipynb")
     monkeypatch.setattr(Validator.preprocessors, "default_args", Validator.preprocessors.default_args)
     config = PyFileConfigLoader(str(ROOT / "tools" / "jupyter" / "nbgrader_config.py")).load_config()
@@ -256,13 +236,7 @@ def test_copies_are_updated_with_everything_that_was_written(tmp_path):
     notebook(student / "a.ipynb", *written)
     assert exercises.begin(ours, student) == [] and sources(student / "a.ipynb")[3] == "right"
 
-    new = (
-        ("text2", "new text"),
-        ("guess2", "guess = ..."),
-        ("f", "# TODO better"),
-        ("check", "check(f)"),
-        ("end", "bye"),
-    )
+    new = [("text2", "new text"), ("guess2", "guess = ..."), ("f", "# TODO 2"), ("check", "check(f)"), ("end", "bye")]
     notebook(ours / "a.ipynb", *new, locked="check")
     (told,) = exercises.begin(ours, student)
     assert told.startswith("updated") and "a_before_update_1.ipynb" in told
