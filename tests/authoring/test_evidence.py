@@ -16,7 +16,6 @@ from benchmarks.authoring.evidence import (
     best_stacks,
     comparisons,
     foretold_rows,
-    recordings,
     roofline_seconds,
     ship,
     thin,
@@ -26,7 +25,6 @@ from labcourse import shipped
 from labkit.errors import LabkitError
 from labkit.measure import pick
 from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, read_results, write_results
-from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 
 pytestmark = pytest.mark.slow
 
@@ -209,40 +207,3 @@ def test_two_streams_are_shown_for_each_batch_and_mode(tmp_path, monkeypatch):
 def test_the_page_has_the_steps_of_the_survey_beside_what_was_foretold():
     rows = foretold_rows("h200")
     assert rows.count("\n") == 17 and rows in (Path(__file__).parents[2] / "docs" / "trust.md").read_text()
-
-
-# ---- recordings, of a GPU that is itself a model, so that replays foretell everything
-
-HOST_US = 30.0
-MODEL = ROOFLINES["H100"]
-FORETOLD = [(1, ()), (2, ()), (1, ("bf16",)), (1, ("batched", "graph"))]
-SETTINGS = {"generator": "resnet_3blocks", "ngf": 8, "ndf": 8}
-
-
-@pytest.fixture
-def data(tmp_path):
-    """What would have been shipped of the model; and one trace whose operators nobody knows."""
-    folder = tmp_path / "traces" / "model"
-    folder.mkdir(parents=True)
-    rows = []
-    for batch_size, stack in [*FORETOLD, (1, ("compile",))]:
-        names = [name for name in stack if name not in ("graph", "compile")]
-        operators = step_operators(labkit.CycleGAN(**SETTINGS), *names, batch_size=batch_size)
-        played = replay(operators, HOST_US, MODEL, graph="graph" in stack, steps=3)
-        rows.append(recorded(SETTINGS, "", batch_size=batch_size, speedups=stack))
-        write_trace(played, folder / shipped.shipped_as(rows[-1][1]))
-    rates = {name: rate * MODEL.flops_share for name, rate in MODEL.flops_per_s.items()}
-    limits = device(rates | {"tf32": rates.pop("tfloat32")}, MODEL.bytes_per_s * MODEL.bytes_share)
-    write_results(survey(limits, *rows, device=MODEL.device), tmp_path / "results" / "model.json")
-    write_results(survey(limits, rows[1], device=MODEL.device), tmp_path / "results" / "other.json")
-    folder.with_name("other").symlink_to(folder)
-    return tmp_path
-
-
-def test_what_can_be_foretold_of_a_recording_is(data):
-    table = recordings("model", data)
-    unknown = table.index.str.contains("compile")
-    assert len(table) == 5 and table["unmodified"].between(0.98, 1.02).all(), table
-    assert table.loc[~unknown, "predicted"].between(0.98, 1.02).all() and table.loc[unknown, "predicted"].isna().all()
-    with pytest.raises(LabkitError, match="no trace of a baseline of batch 1"):
-        recordings("other", data)

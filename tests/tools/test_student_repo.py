@@ -90,6 +90,14 @@ def test_it_has_no_solution_and_no_wrong_answer(repository):
     assert squeezed("you return F(x): add the skip connection") not in everything, "the checks are packed, too"
 
 
+def run_in(folder: Path, program: str, **variables: str) -> str:
+    """The output of a program that is run in a folder."""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=folder, env=os.environ | variables, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
 def test_packed_answers_work_as_before(repository):
     program = """
 import importlib, inspect, sys
@@ -108,10 +116,9 @@ except AssertionError as error:
 print(importlib.import_module("labkit").__file__, deviation_loss.__doc__)
 """
     shutil.copy(ROOT / "tools" / "packing.py", repository / "tools" / "packing.py")
-    ran = subprocess.run([sys.executable, "-c", program], cwd=repository, capture_output=True, text=True)
+    said = run_in(repository, program)
     (repository / "tools" / "packing.py").unlink()
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith(str(repository)) and "None" not in ran.stdout
+    assert said.startswith(str(repository)) and "None" not in said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton exists for Linux only")
@@ -125,11 +132,7 @@ ours, theirs = norm_and_activation(x), instance_norm(x).relu()
 assert torch.allclose(ours, theirs, atol=1e-5)
 assert torch.allclose(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)), atol=1e-4)
 """
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(repository)}
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=repository, env=environment, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_in(repository, program, TRITON_INTERPRET="1", PYTHONPATH=str(repository))
     assert "tl.load" not in (repository / "labkit" / "variants" / "fused_norm.py").read_text()
 
 
@@ -199,9 +202,7 @@ def test_a_second_release_is_a_commit_more(repository, monkeypatch):
         (repository / ignored).parent.mkdir(parents=True, exist_ok=True)
         (repository / ignored).write_text("mine")
     student_repo.make(repository, "", notebook)
-    assert (
-        (repository / "student" / "01.ipynb").read_text() == (repository / ".venv" / "pyvenv.cfg").read_text() == "mine"
-    )
+    assert {(repository / name).read_text() for name in ("student/01.ipynb", ".venv/pyvenv.cfg")} == {"mine"}
     (repository / "mine.txt").write_text("notes")
     with pytest.raises(SystemExit, match="changes that are not committed"):
         student_repo.make(repository, "", notebook)
