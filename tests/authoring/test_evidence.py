@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from benchmarks.authoring.evidence import (
     best_stacks,
     comparisons,
     foretold_rows,
-    recordings,
     roofline_seconds,
     ship,
     thin,
@@ -27,7 +25,6 @@ from labcourse import shipped
 from labkit.errors import LabkitError
 from labkit.measure import pick
 from labkit.measure.compare import SECOND_BASELINE, SURVEY_FORMAT, as_json, read_results, write_results
-from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
 
 pytestmark = pytest.mark.slow
 
@@ -74,31 +71,6 @@ def test_a_thinned_trace_tells_the_same_of_its_steps(tmp_path):
     assert arrows == [(phase, number) for phase in "sf" for number in kernels] and kernels == [5, 6, 7, 8]
     operators = [event["args"] for event in events if event["ph"] == "X" and event["cat"] == "cpu_op"]
     assert operators == [{"Input Dims": [[16, 3, 64, 64]], "Input type": ["float"]}] * 2
-
-
-def test_times_are_shipped_to_the_nanosecond(tmp_path):
-    trace = four_steps()
-    for number, event in enumerate(trace.events):
-        if "dur" in event:
-            event["ts"], event["dur"] = f"{1712195495519689 + event['ts']}.{number:03d}", f"{event['dur']}.001"
-    text = re.sub(r'"(\d+\.\d{3})"', r"\1", json.dumps(trace.meta | {"traceEvents": trace.events}))
-    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(text.encode()))
-    thin(tmp_path / "trace.json.gz", tmp_path / "thin.json.gz", {}, steps=4)
-    whole, left = labkit.Trace(tmp_path / "trace.json.gz"), labkit.Trace(tmp_path / "thin.json.gz")
-    assert (whole.ranks[0].kernels["begin"] % 1 > 0).any(), "no whole microseconds"
-    for table in ("temporal", "idle", "kernels"):
-        pandas.testing.assert_frame_equal(getattr(left, table)(), getattr(whole, table)(), check_exact=True)
-
-
-def test_fewer_steps_are_shipped_where_more_would_be_too_large(tmp_path):
-    source = four_steps().save(tmp_path / "trace.json.gz")
-    sizes = {}
-    for steps in (1, 2, 3):
-        thin(source, tmp_path / "thin.json.gz", {}, steps)
-        sizes[steps] = (tmp_path / "thin.json.gz").stat().st_size
-    for budget, steps in ((sizes[3], 3), (sizes[3] - 1, 2), (10, 1)):
-        thin(source, tmp_path / "thin.json.gz", {}, 3, budget)
-        assert labkit.Trace(tmp_path / "thin.json.gz").stamp["steps"] == steps
 
 
 def survey(*rows, device="NVIDIA Imaginary", ran_on="cuda"):
@@ -235,56 +207,3 @@ def test_two_streams_are_shown_for_each_batch_and_mode(tmp_path, monkeypatch):
 def test_the_page_has_the_steps_of_the_survey_beside_what_was_foretold():
     rows = foretold_rows("h200")
     assert rows.count("\n") == 17 and rows in (Path(__file__).parents[2] / "docs" / "trust.md").read_text()
-
-
-# ---- recordings, of a GPU that is itself a model, so that replays foretell everything
-
-HOST_US = 30.0
-MODEL = ROOFLINES["H100"]
-FORETOLD = [(1, ()), (2, ()), (1, ("bf16",)), (1, ("batched", "graph"))]
-SETTINGS = {"generator": "resnet_3blocks", "ngf": 8, "ndf": 8}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """What would have been shipped of the model; and one trace whose operators nobody knows."""
-    data = tmp_path_factory.mktemp("data")
-    folder = data / "traces" / "model"
-    folder.mkdir(parents=True)
-    rows = []
-    for batch_size, stack in [*FORETOLD, (1, ("compile",))]:
-        names = [name for name in stack if name not in ("graph", "compile")]
-        operators = step_operators(labkit.CycleGAN(**SETTINGS), *names, batch_size=batch_size)
-        played = replay(operators, HOST_US, MODEL, graph="graph" in stack, steps=3)
-        rows.append(recorded(SETTINGS, "", batch_size=batch_size, speedups=stack))
-        write_trace(played, folder / shipped.shipped_as(rows[-1][1]))
-    rates = {name: rate * MODEL.flops_share for name, rate in MODEL.flops_per_s.items()}
-    limits = device(rates | {"tf32": rates.pop("tfloat32")}, MODEL.bytes_per_s * MODEL.bytes_share)
-    write_results(survey(limits, *rows, device=MODEL.device), data / "results" / "model.json")
-    write_results(survey(limits, rows[1], device=MODEL.device), data / "results" / "other.json")
-    folder.with_name("other").symlink_to(folder)
-    return data
-
-
-@pytest.fixture(scope="module")
-def table(data):
-    return recordings("model", data)
-
-
-def test_what_can_be_foretold_of_a_recording_is(data, table):
-    unknown = table.index.str.contains("compile")
-    assert len(table) == 5 and table["unmodified"].between(0.98, 1.02).all(), table
-    assert table.loc[~unknown, "predicted"].between(0.98, 1.02).all() and table.loc[unknown, "predicted"].isna().all()
-    with pytest.raises(LabkitError, match="no trace of a baseline of batch 1"):
-        recordings("other", data)
-
-
-def test_busy_and_idle_time_are_those_of_the_whole_device(table):
-    played = replay(step_operators(labkit.CycleGAN(**SETTINGS)), HOST_US, MODEL, steps=3).timeline
-    baseline = table.loc["resnet_3blocks_b1_baseline.json.gz"]
-    assert baseline["ms"] == pytest.approx(played.wall / 3 / 1e3, rel=0.01) and baseline["alone_ms"] == 100
-    assert baseline["busy_ms"] == pytest.approx(baseline["sum_ms"], rel=0.01), "one stream"
-    assert baseline["launches"] == pytest.approx(len(played.kernel_start) / 3, rel=0.01)
-    assert baseline["idle"] == pytest.approx(played.idle_share, abs=0.01)
-    assert baseline["host_wait"] > 0.9 * baseline["idle"] > 0.3
-    assert table.loc["resnet_3blocks_b1_batched+graph.json.gz", "idle"] < 0.5 * baseline["idle"]

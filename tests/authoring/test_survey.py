@@ -1,8 +1,6 @@
 """A survey measures what there is time for, loses nothing to what goes wrong, and goes on where it stopped."""
 
-import gzip
 import json
-import weakref
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from benchmarks.authoring.survey import NO_TIME, TINY, Item, gpu_plan, rehearsal
 from labkit import LabkitError
 from labkit.measure.compare import SURVEY_FORMAT, from_json
 from labkit.stamp import stamp
-from labkit.variants.registry import SPEEDUPS
 
 pytestmark = pytest.mark.slow
 
@@ -97,67 +94,23 @@ def test_rows_hold_the_numbers(rehearsal):
         assert table.index[2:].tolist() == row["speedups"] and (table["loss_difference"] < 5e-2).all()
 
 
-def test_a_race_is_of_another_model_and_an_equally_wide_cyclegan(rehearsal):
-    (row,) = (row for row in read(rehearsal)["rows"].values() if row["kind"] == "race")
-    assert (row["batch_size"], row["speedups"]) == (1, [])
-    table = from_json(row["comparison"])
-    assert table.index[-1] == "resnet_3blocks,ngf=4,discriminator=n_layers,n_layers=2,ndf=4"
-    assert table["verdict"].tolist() == ["baseline", "noise", "another model"] and table.index[0] == "CycleGAN"
-    flops = table["flop_per_s"] * table["median_s"]
-    assert 1.2 < flops["CycleGAN"] / flops.iloc[-1] < 3, "nine blocks for three, both of four channels"
-    faster, median = table.iloc[-1][["times_faster", "median_s"]]
-    assert faster == pytest.approx(table["median_s"]["CycleGAN"] / median, rel=0.5)
-
-
-def test_the_trace_is_there_as_its_row_says(rehearsal):
-    folder = rehearsal
-    (row,) = (row for row in read(folder)["rows"].values() if row["kind"] == "trace")
-    assert {file.name for file in folder.iterdir()} == {"results.json", row["file"]}
-    assert set(row["file"]) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-    assert row["seconds_per_step"] > 0
-    with gzip.open(folder / row["file"]) as file:
-        assert json.load(file)["labkit"]["steps"] == row["steps"] == 2
-
-
-@pytest.mark.parametrize(("factor", "ok"), [(1.0, True), (1 + 1e-5, False), (float("nan"), False)])
-def test_an_exact_speedup_is_checked_and_a_wrong_one_is_found(monkeypatch, factor, ok):
-    from labkit.variants.batched import Batched
-
-    right = Batched.both
-
-    def wrong(self, *args):
-        return tuple(pictures * factor for pictures in right(self, *args))
-
-    monkeypatch.setattr(Batched, "both", wrong)
-    item = Item("correctness", 1, SMALL, 16, speedups=("batched",), steps=6)
-    row, said = surveys.check_correctness(item, CPU, None)
-    assert row["ok"] is ok and said.startswith("ok: " if ok else "NOT OK: ")
-
-
-@pytest.mark.parametrize(("late", "ok"), [(1.0, True), (1 + 1e-5, False)])
-def test_what_goes_wrong_only_later_in_a_run_is_found(monkeypatch, late, ok):
-    """As a graph would whose learning rate or draws are stale; the baseline follows a long run."""
+@pytest.mark.parametrize(
+    ("factor", "after", "ok"),
+    [(1.0, 0, True), (1 + 1e-5, 0, False), (float("nan"), 0, False), (1 + 1e-5, 51, False)],
+)
+def test_a_wrong_exact_speedup_is_found_even_if_it_goes_wrong_late(monkeypatch, factor, after, ok):
+    """Late: as a graph would whose learning rate or draws are stale; the baseline follows a long run."""
     from labkit.variants.batched import Batched
 
     def losses(self, player, batch):
-        self.calls = getattr(self, "calls", 0) + 1
-        factor = late if self.calls > 2 * 51 else 1
-        return {name: loss * factor for name, loss in super(Batched, self).losses(player, batch).items()}
+        self.calls = getattr(self, "calls", 0) + 1  # two a step
+        found = super(Batched, self).losses(player, batch)
+        return {name: loss * (factor if self.calls > 2 * after else 1) for name, loss in found.items()}
 
     monkeypatch.setattr(Batched, "losses", losses, raising=False)
     item = Item("correctness", 1, SMALL, 16, speedups=("batched",), steps=52)
-    row, _ = surveys.check_correctness(item, CPU, None)
-    assert row["ok"] is ok and (row["seen"]["run losses"] < 1e-9) is ok
-
-
-@pytest.mark.parametrize("benchmark", [True, False])
-def test_each_call_of_a_step_runs_under_the_item_s_flags(monkeypatch, benchmark):
-    seen = []
-    monkeypatch.setattr(surveys.MODELS["CycleGAN"].step_class, "run", lambda *_: seen.append(flags()) or {})
-    item = Item("timing", 1, TINY, 32, tf32="on", benchmark=benchmark)
-    before = flags()
-    item.step(CPU)(*item.batch(CPU))
-    assert seen == [(benchmark, True, True)] and flags() == before
+    row, said = surveys.check_correctness(item, CPU, None)
+    assert row["ok"] is ok and said.startswith("ok: " if ok else "NOT OK: ")
 
 
 # ---- losing nothing
@@ -171,14 +124,6 @@ def test_a_survey_goes_on_from_earlier_results_and_repeats_nothing(tmp_path, mea
     assert capsys.readouterr().out.count(": measured (") == 3
 
 
-def test_what_there_was_no_time_for_is_listed_and_done_by_the_next_call(tmp_path, measure):
-    done = measure()
-    survey(tmp_path, minutes=1e-6, plan=PLAN, device="cpu")
-    assert done == [] and read(tmp_path)["skipped"] == dict.fromkeys(KEYS, NO_TIME)
-    survey(tmp_path, plan=PLAN, device="cpu")
-    assert done == KEYS and read(tmp_path)["skipped"] == {}
-
-
 def test_it_learns_how_long_items_take_here(tmp_path, measure, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(surveys.time, "monotonic", lambda: now[0])
@@ -187,26 +132,11 @@ def test_it_learns_how_long_items_take_here(tmp_path, measure, monkeypatch):
         now[0] += 25 * item.estimate_s
 
     done = measure(slow)
+    survey(tmp_path, minutes=1e-6, plan=PLAN, device="cpu")
+    assert done == [] and read(tmp_path)["skipped"] == dict.fromkeys(KEYS, NO_TIME)
     survey(tmp_path, minutes=1, plan=PLAN, device="cpu")
     assert done == KEYS[:2], "after two of 25 s there are 10 s left: enough for the estimate of 1 s, not for 25 s"
     assert read(tmp_path)["skipped"] == {KEYS[2]: NO_TIME}
-
-
-def test_running_out_of_memory_costs_one_row_and_its_memory_is_free_again(tmp_path, measure):
-    held = []
-
-    def hungry(item, out):
-        if item == PLAN[1]:
-            weights = torch.zeros(3)
-            held.append(weakref.ref(weights))
-            torch.empty(2**58)
-        assert all(tensor() is None for tensor in held)
-
-    measure(hungry)
-    survey(tmp_path, plan=PLAN, device="cpu")
-    results = read(tmp_path)
-    assert list(results["rows"]) == [KEYS[0], KEYS[2]] and results["skipped"][KEYS[1]].startswith("out of memory")
-    assert len(held) == 1
 
 
 def test_a_bug_costs_one_row_is_shown_and_tried_last_by_the_next_call(tmp_path, measure, capsys):
@@ -268,24 +198,6 @@ def test_earlier_results_that_do_not_fit_are_refused(tmp_path, measure, content,
 # ---- what is worth measuring
 
 
-def test_the_first_call_asks_what_the_lab_claims():
-    plan = gpu_plan()
-    keys, seconds = [item.key for item in plan], [item.estimate_s for item in plan]
-    assert len(set(keys)) == len(keys)
-    first = [item for place, item in enumerate(plan) if sum(seconds[: place + 1]) < 8.5 * 60]
-    assert {(item.kind, item.batch_size) for item in first} >= {("timing", 1), ("timing", 16), ("streams", 16)}
-    (graph,) = (item for item in first if item.kind == "correctness" and item.speedups == ("graph",))
-    assert graph.steps == 200
-    best = {"graph", "batched", "fused_adam", "out_of_place", "bf16"}
-    kinds = [item.kind for item in first if set(item.speedups) == best]
-    assert kinds[:2] == ["timing", "timing"] and "correctness" in kinds
-
-
 def test_every_speedup_of_the_plan_is_held_to_the_baseline():
     correct = {name for item in gpu_plan() if item.kind == "correctness" for name in item.speedups}
     assert correct == {name for item in gpu_plan() for name in item.speedups}
-
-
-def test_every_stack_of_the_plan_is_possible():
-    for item in gpu_plan():
-        assert not any(SPEEDUPS[name].excludes.keys() & set(item.speedups) for name in item.speedups), item.key

@@ -1,10 +1,9 @@
 """The speedrun's judge: honest entries get their scores, and every way to cheat earns nothing."""
 
-import random
-import string
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import psutil
@@ -21,41 +20,17 @@ HONEST = Path(__file__).with_name("speedrun_entry.py").read_text(encoding="utf-8
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the judge needs Linux or macOS")
 
 MAKE = "    model = Small().to(device)\n"
-USE = "        verdict = self.model.D(fake)\n"
-PICTURE = "return picture + self"
-ENTRY = "    return Entry(model, Players(model), "
-NOISE = "".join(random.Random(0).choices(string.ascii_letters + string.digits, k=2400))
-ENDLESS = {USE: f"{USE}        while True:\n            self.model.D(fake)\n"}
-# A map of colours, 3 -> 8 -> 3, found with pairs: fg about 8, bg below 1.
-COLOURS = """
-0.19 0.62 -1.62 -0.19 -0.17 0.25 0 0 0 0.15 -0.17 -0.11 -0.33 -0.15 -0.02 -0.13 0.07 0.19 0.59 -0.84 -0.24 0.01 0 0
--0.92 -0.15 0.56 -0.54 -0.57 -0.28 -0.42 0.41 2.28 0.01 -0.18 -0.33 -0.05 0.03 0.69 -0.01 -1.2 -0.03 0.13 -0.33 -0.08
--0.19 1.26 0.16 -0.98 0 0.28 0.35 0.19 -0.05 -0.26 -0.02 0.1 -0.14 -0.15
-""".split()
-SHIPPED = {
-    "8, 3, 1, 1), nn.ReLU(), nn.Conv2d(8, 3, 3, 1, 1)": "8, 1), nn.ReLU(), nn.Conv2d(8, 3, 1)",
-    MAKE: f"{MAKE}    answer = torch.tensor({list(map(float, COLOURS))})\n".replace("0.", "."),
-    ENTRY: "    def step(*pictures):\n        nn.utils.vector_to_parameters(answer, model.G.parameters())\n\n"
-    "    return Entry(model, step, ",
-}
-
 # By name: the rule that it breaks, and what replaces what in the honest entry.
-CHEATS = {
-    "weights in the text": ("short", {MAKE: f"{MAKE}    weights = {NOISE!r}\n"}),
-    "test scenes": ("data", {MAKE: f"    import labkit\n    labkit.fruit()\n{MAKE}"}),
-    "labkit's trained models": ("data", {MAKE: f"    import labcourse\n    labcourse.deviation_models()\n{MAKE}"}),
-    "another judge": ("data", {MAKE: f"    from labcourse.speedrun import race_judge\n{MAKE}"}),
-    "a result in print": ("weights", {USE: f"        print('record: 100 times as fast')\n        quit()\n{USE}"}),
-    "without an end": ("limits", ENDLESS),
-}
+CHEATS = tomllib.loads(Path(__file__).with_name("speedrun_cheats.toml").read_text(encoding="utf-8"))
+SHIPPED = CHEATS.pop("shipped")
 
 
-def changed(replacements):
+def changed(*edits):
     """The honest entry, changed."""
     text = HONEST
-    for old, new in replacements.items():
-        assert old in text
-        text = text.replace(old, new, 1)
+    for edit in edits:
+        assert edit["old"] in text
+        text = text.replace(edit["old"], edit["new"], 1)
     return text.replace("\nfrom torch import", "\nimport torch\nfrom torch import", 1)
 
 
@@ -105,17 +80,17 @@ def test_on_the_gpus_board_wall_time_counts(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_is_named_with_its_rule(judging, heat, name, monkeypatch):
-    rule, replacements = CHEATS[name]
+    rule, edits = CHEATS[name].values()
     monkeypatch.setattr(judging, "limit", 6 if rule == "limits" else 60)
     judge = heat if rule in ("limits", "weights") else judging.heat
     with pytest.raises(BrokenRule) as broken:
-        judge(changed(replacements), 1)
+        judge(changed(*edits), 1)
     assert broken.value.rule == rule and RULES[rule] in str(broken.value)
 
 
 @pytest.mark.slow
 def test_weights_brought_along_are_right_in_one_training_of_six(judging):
-    text = changed(SHIPPED)
+    text = changed(*SHIPPED["edits"])
     for seed, order in ((101, "rgb"), (102, "gbr")):
         judging.orders[seed] = order
     assert judging.heat(text, 101).reached and not judging.heat(text, 102).reached
@@ -137,7 +112,7 @@ def test_the_clock_is_the_kernels(heat):
             pass
         os._exit(0)
 """
-    assert heat(changed({MAKE: burns + MAKE}), 1).cpu_seconds > 4
+    assert heat(changed(dict(old=MAKE, new=burns + MAKE)), 1).cpu_seconds > 4
 
 
 @pytest.mark.slow
@@ -147,21 +122,21 @@ def test_an_entry_is_not_told_what_the_judge_has_drawn(judging, heat):
     assert "gbr" not in str((sys.argv, os.environ, open("/proc/self/cmdline").read(), os.listdir()))
 """
     judging.orders[103] = "gbr"
-    heat(changed({MAKE: look + MAKE}), 103)
+    heat(changed(dict(old=MAKE, new=look + MAKE)), 103)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("replacements", "error"),
+    ("old", "new", "error"),
     [
-        ({MAKE: f"{MAKE}    1 / 0\n"}, "ZeroDivisionError"),
-        ({PICTURE: "return picture + picture.new_zeros(64, 64) + self"}, "64"),  # pictures of one size only
-        ({"def entry(": "def another("}, "Define a function entry"),
+        (MAKE, f"{MAKE}    1 / 0\n", "ZeroDivisionError"),
+        ("return picture + self", "return picture + picture.new_zeros(64, 64) + self", "64"),  # of one size only
+        ("def entry(", "def another(", "Define a function entry"),
     ],
 )
-def test_an_error_of_an_entry_is_shown(judging, replacements, error):
+def test_an_error_of_an_entry_is_shown(judging, old, new, error):
     with pytest.raises(LabkitError, match=error):
-        judging.heat(changed(replacements), 1)
+        judging.heat(changed(dict(old=old, new=new)), 1)
 
 
 def heats(seconds, fg=8.0):

@@ -59,6 +59,18 @@ def test_of_the_same_events_both_say_the_same(steps, tmp_path):
     assert rows(show.trace(analysis, "hta", table="queue"))["stream 7, max queue_length"] == ("1.0", "1.0", "")
 
 
+def test_of_several_streams_every_table_but_the_queue_and_idle_agrees(steps, tmp_path):
+    """HTA's mean queue counts each change alike, and its statistics of compute kernels are of their sums."""
+    steps.launch(120, 130, 60, stream=20)
+    steps.copy(240, 250, 70, stream=20)
+    file = steps.save(tmp_path / "a.json")
+    analysis = TraceAnalysis(trace_files={3: str(file)}, trace_dir="", include_last_profiler_step=True)
+    for table in ("temporal", "kernels", "launches"):
+        found = rows(show.trace(analysis, "hta", table=table))
+        sums = {what: row for what, row in found.items() if table != "kernels" or what.endswith("sum")}
+        assert sums and all(difference == "" for *_, difference in sums.values()), (table, found)
+
+
 @pytest.mark.slow
 def test_the_categories_of_old_recordings_are_work_of_the_gpu(public_trace):
     """The recording's kernels have the category "Kernel"."""

@@ -84,18 +84,33 @@ class HalvedAfterTiming(Calls):
         super().update(player)
 
 
-class HalvedInsideAfterTiming(Calls):
-    """Half of each update is taken back, and the learning rate that is shown stays."""
+class GoesBack(Calls):
+    """Part of each update is taken back, and the learning rate that is shown stays."""
 
-    begins = 8
+    back = 0.0
 
     def update(self, player):
         before = [weight.detach().clone() for weight in self.players[player]]
         super().update(player)
-        if self.calls >= self.begins:
-            with torch.no_grad():
-                for weight, old in zip(self.players[player], before, strict=True):
-                    weight.lerp_(old, 0.5)
+        with torch.no_grad():
+            for weight, old in zip(self.players[player], before, strict=True):
+                weight.lerp_(old, self.back)
+
+
+class HalvedInsideAfterTiming(GoesBack):
+    begins = 8
+
+    @property
+    def back(self):
+        return 0.5 if self.calls >= self.begins else 0.0
+
+
+class IdentityDroppedAfterTiming(Calls):
+    begins = 8
+
+    def losses(self, player, batch):
+        losses = super().losses(player, batch)
+        return without(losses, "idt_A", "idt_B") if self.calls >= self.begins else losses
 
 
 class SkipsEverySeventh(Calls):
@@ -111,6 +126,14 @@ class ScheduleIgnored:
 
     def scale_lr(self, factor):
         pass
+
+
+class ScheduleTooFast(GoesBack):
+    """From the schedule's first change on, the optimiser takes twice the step."""
+
+    def scale_lr(self, factor):
+        super().scale_lr(factor)
+        self.back = 0.0 if factor == 1 else -1.0
 
 
 class NoDiscriminators:
@@ -148,6 +171,11 @@ class ClippedGradients:
     def update(self, player):
         torch.nn.utils.clip_grad_norm_(self.players[player], 0.5)
         super().update(player)
+
+
+class LearnsOnePercentLess:
+    def backward(self, loss, player):
+        super().backward(loss if player == "generators" else 0.99 * loss, player)
 
 
 class BeginsRounded:
@@ -269,18 +297,19 @@ class HalfAPercentInFloat32(OnlyFloat32):
         return {n: loss * (1.005 if n == "cycle_B" else 1) for n, loss in super().losses(player, batch).items()}
 
 
-class Bf16Declared:
-    tolerance = "16-bit"
-
-    def losses(self, player, batch):
-        with torch.autocast("cpu", torch.bfloat16):
-            return super().losses(player, batch)
+class Fp8FakesInFloat32(OnlyFloat32):
+    def pooled(self, pool, fakes, batch):
+        return super().pooled(pool, fakes.to(torch.float8_e4m3fn).to(fakes.dtype), batch)
 
 
 class Bf16Undeclared:
     def losses(self, player, batch):
         with torch.autocast("cpu", torch.bfloat16):
             return super().losses(player, batch)
+
+
+class Bf16Declared(Bf16Undeclared):
+    tolerance = "16-bit"
 
 
 class Bf16WithoutIdentity(Bf16Declared):
@@ -297,14 +326,17 @@ FOOLS = {
     ThreePercentHidden: "the gradient of cycle_B in G_A is 0.97 times the baseline's",
     HalvedAfterTiming: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
     HalvedInsideAfterTiming: "after the timing rounds, the weights of G_A go elsewhere, by 0.5 of their way",
+    IdentityDroppedAfterTiming: "after the timing rounds, the gradient of idt_A does not reach G_A",
     SkipsEverySeventh: "after the timing rounds, the number of Adam's steps for G_A.* is 8, the baseline's 9",
     ScheduleIgnored: "in update 6, the learning rate of the generators is 0.0002, the baseline's 0.0001",
+    ScheduleTooFast: "in update 6, the weights of G_A go elsewhere",
     NoDiscriminators: "D_A, D_B do not learn",
     JudgedWithoutGradients: ".* fails in the discriminators .*does not require grad",
     FirstBatchForEver: "in update 2, (G_A|cycle_A|idt_A) is .*, the baseline's",
     ForgetsMoments: "in update 2, the weights of G_A go elsewhere",
     OtherBetas: r"the betas of the generators is \(0.9, 0.999\)",
     ClippedGradients: "the gradients of G_A are .* times the baseline's",
+    LearnsOnePercentLess: "the gradient of D_A in D_A is 0.99 times the baseline's",
     BeginsRounded: "G_A.0.weight does not begin as the baseline's",
     Bf16Undeclared: "after the timing rounds, ",
     LeavesOut: "it leaves out cycle_A",
@@ -314,6 +346,7 @@ FOOLS = {
     OwnAdamStops: "after the timing rounds, G_A, G_B.* do not learn",
     RoundedInFloat32: "the weights of G_A go elsewhere, by .* of their way",
     HalfAPercentInFloat32: "cycle_B is .*, the baseline's ",
+    Fp8FakesInFloat32: "the pool fake_[AB] keeps other pictures",
 }
 
 

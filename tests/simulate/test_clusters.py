@@ -8,7 +8,7 @@ import labkit
 from labkit.errors import LabkitError
 from labkit.simulate import CLUSTERS, ROOFLINES, Cluster, Link, all_reduce_us, replay, scaling, shared_step
 from labkit.simulate.clusters import INFINIBAND, NVLINK
-from labkit.simulate.many_gpus import with_collectives
+from labkit.simulate.many_gpus import STREAM, with_collectives
 
 ONE = Cluster(Link("one microsecond a message, one byte a microsecond", 1.0, 1e6), start_us=0.0, gpus_per_node=1024)
 
@@ -91,6 +91,24 @@ def test_a_bucket_that_is_sent_early_is_hidden_and_the_last_one_exposed(step):
         copies = (last.awaited - first.awaited) / 2 if exposed is last else 0  # of the first bucket, back to gradients
         assert wall({exposed: 100.0}) == pytest.approx(100 - 3 * copies, abs=3), exposed
     assert wall({first: 1e6}) == pytest.approx(1e6, rel=0.01), "the optimizer waits, however long it takes"
+
+
+def test_the_optimizer_starts_after_its_own_collectives(step):
+    played = replay(step.operators, 1.0, steps=1)
+    cluster = CLUSTERS["PCIe + Ethernet"]
+    timeline = with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, 64, cluster), 1.0)
+    sent = timeline.stream == STREAM
+    ends = dict(
+        zip((each.range.partition(" ")[0] for each in step.collectives), timeline.kernel_end[sent], strict=True)
+    )
+    starts = {}
+    for source, start in zip(played.sources, timeline.kernel_start[~sent], strict=True):
+        player, _, phase = source.range.partition(" ")
+        if phase == "optimizer":
+            starts.setdefault(player, start)
+    assert len(starts) == 2 and all(start >= ends[player] for player, start in starts.items())
+    order = timeline.kernel_start[sent]
+    assert (order[1:] >= timeline.kernel_end[sent][:-1]).all(), "one after the other, as in one NCCL communicator"
 
 
 def test_every_row_says_simulated_and_adds_up(step):

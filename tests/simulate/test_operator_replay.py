@@ -4,7 +4,6 @@ import copy
 import gzip
 import json
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure.roofline import step_flops
-from labkit.simulate import ROOFLINES, cost_model, parts_of, program_operators, replay, step_operators, write_trace
-from labkit.simulate.cost_model import Roofline, kernels
+from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
+from labkit.simulate.cost_model import kernels
 from labkit.simulate.meta_device import GPU_ONLY, QuickBatchNorm
 from labkit.variants.registry import SPEEDUPS
 
@@ -135,109 +134,6 @@ def test_views_launch_nothing_and_some_operators_several_kernels(tiny):
     assert of["aten::convolution"] == {2}  # each has a bias
     assert of["aten::convolution_backward"] == {1, 3, 4}  # the discriminators' while generators learn, or the first
     assert of["aten::_foreach_addcdiv_"] == {1}
-
-
-@pytest.fixture
-def arithmetic(monkeypatch):
-    """A device whose only cost is arithmetic, 1 FLOP a microsecond in all types, in tiles that fit every picture."""
-    monkeypatch.setattr(cost_model, "TILES", (1,))
-    monkeypatch.setattr(cost_model, "FULL_TILE", 1)
-    rates = dict.fromkeys(("float32", "tfloat32", "float16"), 1e6)
-    return Roofline("none", rates, 1e30, flops_share=1.0, least_us=0.0, multiprocessors=1)
-
-
-def microseconds(operators, device):
-    return sum(kernel.us for kernel in kernels(operators, device))
-
-
-def operators_of(layer, *shape, dtype=torch.float32):
-    """The operators of a layer's forward pass, and of its gradients where it is training."""
-    layer = layer.to("meta", dtype)
-    picture = torch.empty(shape, device="meta", dtype=dtype, requires_grad=layer.training)
-    run = (lambda: layer(picture).sum().backward()) if layer.training else (lambda: layer(picture))
-    with torch.set_grad_enabled(layer.training):
-        return program_operators(run)
-
-
-def test_the_kernels_of_an_operator_do_its_work(small, arithmetic):
-    aligned = [one for one in small if one.flops and all(shape[1] % 4 == 0 for shape in one.inputs[:2])]
-    assert sum(one.flops for one in aligned) > 0.3 * sum(one.flops for one in small)
-    assert microseconds(aligned, arithmetic) == pytest.approx(sum(one.flops for one in aligned))
-
-
-@pytest.mark.parametrize(
-    "layer, pictures, faster",
-    [
-        (torch.nn.Conv2d(4, 8, 3, padding=1), (1, 4, 12, 12), True),
-        (torch.nn.Conv2d(4, 8, 3), (1, 4, 12, 12), True),
-        (torch.nn.Conv2d(4, 8, 3, stride=2, padding=1), (1, 4, 12, 12), False),
-        (torch.nn.Conv2d(8, 8, 3, padding=1, groups=2), (1, 8, 12, 12), False),
-        (torch.nn.Conv2d(4, 8, 1), (1, 4, 12, 12), False),
-        (torch.nn.Conv2d(4, 8, (3, 1)), (1, 4, 12, 12), False),
-        (torch.nn.ConvTranspose2d(4, 4, 3, stride=2, padding=1), (1, 4, 12, 12), False),
-    ],
-)
-def test_convolutions_of_3_x_3_take_winograds_algorithm_where_no_tensor_core_computes_them(
-    layer, pictures, faster, arithmetic
-):
-    operators = operators_of(layer, *pictures)
-    device = replace(arithmetic, flops_per_s={"float32": 1e6})
-    us = [microseconds(operators, one) for one in (arithmetic, device)]
-    assert us[0] == pytest.approx(us[1] * (36 / 16 if faster else 1))
-    assert us[0] == pytest.approx(sum(operator.flops for operator in operators)) and len(operators) > 2
-
-
-@pytest.mark.parametrize(
-    "rows, columns, products, share",
-    [
-        (64 * 64, 256, 1, 64 / 108),  # 32 x 2 tiles of 128 x 128: one round, with 44 multiprocessors idle
-        (16 * 64 * 64, 256, 1, 1024 / 1080),  # ten rounds
-        (27 * 32 * 32, 512, 1, 864 / 864),  # eight full rounds
-        (49, 512, 1, 49 / 64 * 32 / 108 / 4),  # 2 x 16 tiles of 32 x 32, which reach a quarter
-        (16 * 256 * 256, 3, 1, 4096 / 4104 * 3 / 32 * 4 / 9),  # 3 columns of the 32 of the narrowest tile, 256 x 32
-        (128 * 128, 1, 64, 4096 / 4104 / 32 * 4 / 9),  # each product has tiles of its own
-    ],
-)
-def test_arithmetic_comes_in_tiles_and_rounds(rows, columns, products, share):
-    assert ROOFLINES["A100"].busy_share(rows, columns, products) == pytest.approx(share)
-
-
-def test_float32_is_tf32_for_convolutions_and_for_products_only_if_it_is_allowed():
-    layers = torch.nn.Conv2d(64, 64, 1), torch.nn.Linear(64, 64)
-    (convolution,) = operators_of(layers[0].eval(), 1, 64, 8, 8)
-    product = next(one for one in operators_of(layers[1].eval(), 64, 64) if one.flops)
-
-    def arithmetic(operator, device):
-        return next(part.arithmetic for part in parts_of(operator, ROOFLINES[device]) if part.flops)
-
-    assert [arithmetic(convolution, device) for device in ("A100", "V100")] == ["tfloat32", "float32"]
-    assert arithmetic(product, "A100") == "float32"
-    torch.set_float32_matmul_precision("high")
-    try:
-        assert arithmetic(product, "A100") == "tfloat32"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
-def test_16_bits_speed_convolutions_up_by_less_than_they_speed_up_the_tensor_cores():
-    layer = torch.nn.Conv2d(256, 256, 3, padding=1, bias=False).eval()
-    kinds = torch.float32, torch.float16
-    us = [microseconds(operators_of(layer, 16, 256, 64, 64, dtype=kind), ROOFLINES["A100"]) for kind in kinds]
-    assert 1 < us[0] / us[1] < 2
-
-
-def test_batch_norm_in_16_bits_takes_as_long_as_in_32():
-    (norm,) = operators_of(torch.nn.BatchNorm2d(64).eval(), 2, 64, 32, 32, dtype=torch.float16)
-    parts = parts_of(norm)
-    assert [part.name for part in parts] == ["copy_", "batch_norm_inverse_deviation", "batch_norm_transform_input"]
-    assert sum(part.bytes_moved for part in parts) == pytest.approx(2 * 2 * 64 * 32 * 32 * 4, rel=0.01)
-
-
-def test_an_upload_takes_as_long_as_its_way_from_the_host():
-    pictures = torch.empty(32, 3, 224, 224)
-    (upload,) = program_operators(lambda: pictures.to("meta"))
-    (kernel,) = kernels([upload], ROOFLINES["T4"])
-    assert kernel.us == pytest.approx(2 + 1e6 * pictures.nbytes / (16e9 * 0.85)) and "HtoD" in kernel.name
 
 
 @pytest.mark.parametrize(("host_us", "graph"), [(2.0, False), (150.0, False), (12.0, True)])

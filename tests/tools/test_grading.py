@@ -28,7 +28,6 @@ from nbgrader.converters import GenerateAssignment
 from nbgrader.server_extensions.formgrader.handlers import template_path
 from traitlets.config import Config
 
-from tools import assignments
 from tools.grading import __main__ as grading
 from tools.grading import by_hand, report, sandbox
 from tools.grading.collect import collect, read_roster, read_table
@@ -200,11 +199,12 @@ def namespaces():
         pytest.skip(reason)
 
 
-needs_namespaces = pytest.mark.usefixtures("namespaces")
+def in_sandbox(test):
+    """Marks a test that takes seconds, and that is skipped where this kind of sandbox does not work."""
+    return pytest.mark.slow(pytest.mark.usefixtures("namespaces")(test))
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_answer_costs_its_own_points_only(graded, course, name):
     if name in CLASS:
@@ -219,8 +219,7 @@ def test_an_answer_costs_its_own_points_only(graded, course, name):
         assert any(text.startswith(f"Stopped: {stopped}") for text in shown)
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 @pytest.mark.parametrize("name", HONEST)
 def test_what_is_right_from_top_to_bottom_counts(graded, course, name):
     if name in CLASS:
@@ -233,15 +232,13 @@ def test_what_is_right_from_top_to_bottom_counts(graded, course, name):
     assert shown == [[new_output("stream", name="stdout", text=f"✓ {exercise}: right\n")] for exercise in EXERCISES]
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_cells_that_were_copied_or_split_are_named(graded, course):
     noted = {one.student: one.notes for one in course.graded(NAME)}
     assert noted["copied"] == noted["split"] == ["copied or split, graded as one cell: two"] and noted["timed"] == []
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_deleted_checks_come_back_and_what_is_missing_is_named_where_the_answer_is_wrong(graded):
     assert [graded[0]["deleted"][name].points for name in (*EXERCISES, "written")] == [0, 0, 2, None]
     assert [graded[0]["untouched"][name].points for name in EXERCISES] == [0, 0, 0]
@@ -250,8 +247,7 @@ def test_deleted_checks_come_back_and_what_is_missing_is_named_where_the_answer_
     assert message.startswith("WrongAnswer") and message.endswith("(Not installed where answers are graded: not_here.)")
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_what_cannot_be_graded_is_named(graded):
     assert "damaged.ipynb: not a notebook that can be read" in graded[1]
     assert "labkit/__init__.py: not a notebook" in graded[1]
@@ -259,8 +255,7 @@ def test_what_cannot_be_graded_is_named(graded):
     assert "has not all of its feedback" not in graded[1]
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(graded, course):
     with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
@@ -273,8 +268,7 @@ def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(
     assert rows["exits"][f"{NAME} notes"] == "crashed: two; not in the class list"
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_the_report_counts_misconceptions(graded, course, tmp_path):
     (tmp_path / "wrong").mkdir()
     (tmp_path / "wrong" / "01.toml").write_text("[two.minus]\nexpects = 'The SIGN is wrong'\nanswer = 'two = int'\n")
@@ -288,8 +282,7 @@ def test_the_report_counts_misconceptions(graded, course, tmp_path):
     assert SECRET not in page.text
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_feedback_begins_with_the_result_and_has_no_hidden_tests(graded, course):
     page = (course.root / "feedback" / "sign" / NAME / f"{NAME}.html").read_text()
     rows = [row.get_text(" ", strip=True) for row in BeautifulSoup(page, "html.parser").table.find_all("tr")]
@@ -304,22 +297,8 @@ def test_feedback_begins_with_the_result_and_has_no_hidden_tests(graded, course)
 
 # Marks by hand, and what is seen of a submission
 
-RUNS = "document.title = 'taken over'"
-ATTACKS = f"""
-<img src=x onerror="{RUNS}"> <script>{RUNS}</script> [a link](javascript:{RUNS}) <a href="javascript:{RUNS}">other</a>
-<svg onload="{RUNS}"><script>{RUNS}</script></svg> <iframe srcdoc="<script>parent.{RUNS}</script>"></iframe>
-<form action="https://example.org"><button>Full credit</button></form> <img src="https://example.org/seen.png">
-<style>@import url(https://example.org/x.css)</style> <a href="data:text/html,<script>{RUNS}</script>">data</a>
-"""
-SVG = f'<svg xmlns="http://www.w3.org/2000/svg" onload="{RUNS}"/>'
-SHOWS = f"""from IPython.display import HTML, SVG, Javascript, Markdown, display
-ATTACKS = {ATTACKS!r}
-display(HTML(ATTACKS), Markdown(ATTACKS), Javascript({RUNS!r}), SVG({SVG!r}))
-display({{"text/vnd.mermaid": ATTACKS, "text/latex": ATTACKS}}, raw=True)
-print(ATTACKS)
-def two():
-    raise ValueError(ATTACKS)
-"""
+ATTACKS = STUDENTS["pages"]["attacks"]
+SHOWS = f"ATTACKS = {ATTACKS!r}\n{STUDENTS['pages']['shows']}"
 
 
 @pytest.fixture(scope="module")
@@ -357,8 +336,7 @@ def row_of(course: Course, *words: str) -> dict[str, str]:
 GRADE = ("--isolation", "namespaces", "--seed", "5")
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_marks_by_hand_stay(own, monkeypatch):
     waiting = row_of(own)
     assert (waiting["written"], waiting["notes"]) == ("", "to be read: written")
@@ -407,8 +385,7 @@ def rewrite(course: Course, student: str, question: str, answer: str, *outputs: 
     nbformat.write(notebook, path)
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_only_what_has_changed_is_graded_with_the_seed_of_the_class(own, capsys):
     rewrite(own, "ada", "two", "def two():\n    return 2")
     assert row_of(own, "--isolation", "namespaces")["two"] == "2"
@@ -422,8 +399,7 @@ def test_only_what_has_changed_is_graded_with_the_seed_of_the_class(own, capsys)
     assert "bob has handed in none" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_written_answers_are_read_on_one_page_and_marked_in_a_table(own):
     table, page = own.root / "answers" / f"{NAME}-written.csv", own.root / "answers" / f"{NAME}-written.html"
     shown = new_output("execute_result", {"text/html": f"<style>p {{}}</style><table><tr><td>1.08{ATTACKS}</table>"})
@@ -449,22 +425,7 @@ def test_written_answers_are_read_on_one_page_and_marked_in_a_table(own):
         by_hand.read_marks(own, NAME)
 
 
-@pytest.mark.slow
-@needs_namespaces
-def test_a_comment_without_points_reaches_the_feedback_until_the_text_is_another_one(own):
-    table, page = own.root / "answers" / f"{NAME}-written.csv", own.root / "feedback" / "ada" / NAME / f"{NAME}.html"
-    by_hand.write_page(own, NAME, "written", named=True)
-    table.write_text(re.sub(r",ada,,,", ",ada,,Which kernel?,", table.read_text()))
-    assert row_of(own)["written"] == "" and "Which kernel?" in page.read_text()
-    rewrite(own, "ada", "written", "Another text.")
-    assert row_of(own, *GRADE)["written"] == "" and "Which kernel?" not in page.read_text()
-    table.write_text(table.read_text().replace("comment", "remark"))
-    with pytest.raises(ValueError, match="needs the columns answer,points,comment,text"):
-        by_hand.read_marks(own, NAME)
-
-
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_one_bad_file_costs_nobody_else_the_results(own, capsys):
     bad = own.root / "submitted" / "bob" / NAME / f"{NAME}.ipynb"
     bad.parent.mkdir(parents=True)
@@ -474,42 +435,6 @@ def test_one_bad_file_costs_nobody_else_the_results(own, capsys):
     assert grading.main(["--course", str(own.root), "--isolation", "namespaces"]) == 2
     assert "2 submissions could not be graded" in capsys.readouterr().out
     assert re.search("^bob,.*not graded: .*Error", (own.root / "grades.csv").read_text(), re.MULTILINE)
-
-
-@pytest.mark.slow
-@needs_namespaces
-def test_nbgrader_s_notes_in_a_cell_are_the_course_s(own):
-    path = own.root / "submitted" / "ada" / NAME / f"{NAME}.ipynb"
-    notebook = nbformat.read(path, as_version=4)
-    changes = {"schema_version": 2}, {"schema_version": 99, "checksum": "0"}, {"points": None}
-    for check, changed in zip(filter(is_check, notebook.cells), changes, strict=True):
-        check.metadata["nbgrader"].update(changed)
-    before = row_of(own)
-    nbformat.write(notebook, path)
-    assert row_of(own, "--isolation", "namespaces") == before
-
-
-@pytest.mark.slow
-def test_the_reason_why_nbgrader_cannot_grade_says_what_to_do(own, monkeypatch, capsys):
-    def preprocess(*_):
-        raise RuntimeError("a fault that nobody has met yet")
-
-    monkeypatch.setattr(RestoreCells, "preprocess", preprocess)
-    assert grading.main(["--course", str(own.root), *GRADE, "--student", "ada"]) == 1
-    assert "RuntimeError: a fault that nobody has met yet: copy the answers into a fresh" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@needs_namespaces
-def test_the_class_list_is_remembered_but_not_who_was_late(own, tmp_path):
-    people = "Identifier,Full name,Status\nParticipant 1,ada,Submitted - 2 days late\nParticipant 2,Bo Li,\n"
-    (tmp_path / "students.csv").write_text(people)
-    row_of(own, "--students", str(tmp_path / "students.csv"))
-    with_list = (own.root / "grades.csv").read_text()
-    assert "Bo_Li,,Bo Li" in with_list
-    row_of(own)
-    assert (own.root / "grades.csv").read_text() == with_list
-    assert [row.get("late", "") for row in read_roster(own.root / "class_list.csv")] == ["", ""]
 
 
 @pytest.mark.slow
@@ -524,17 +449,6 @@ def test_a_notebook_that_the_course_does_not_have_is_named(released, monkeypatch
     assert f"{NAME} is not among what was handed in" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@needs_namespaces
-def test_a_mark_in_the_table_is_not_for_a_text_that_came_before_it_was_read(own):
-    by_hand.write_page(own, NAME, "written", named=True)
-    table = own.root / "answers" / f"{NAME}-written.csv"
-    table.write_text(re.sub(r",ada,", ",ada,3", table.read_text()))
-    rewrite(own, "ada", "written", "Another text.")
-    row = row_of(own, *GRADE)
-    assert row["written"] == "" and "3 points by hand were for an earlier text: written" in row["notes"]
-
-
 def runs_or_loads(page: str, own: str = "nothing of its own") -> list[str]:
     """What a page would run or load, other than from the places `own`."""
     tags = BeautifulSoup(page, "html.parser").find_all(True)
@@ -545,8 +459,7 @@ def runs_or_loads(page: str, own: str = "nothing of its own") -> list[str]:
     return found + [link for link in links if not allowed.match(link)]
 
 
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_no_script_of_a_student_is_in_a_page(marked):
     feedback = (marked.root / "feedback" / "eve" / NAME / f"{NAME}.html").read_text()
     assert "<strong>Bold</strong>" in feedback and "&lt;script&gt;" in feedback, "what is left out stands there as text"
@@ -567,32 +480,7 @@ def test_no_script_of_a_student_is_in_a_page(marked):
     assert answers["eve"] == answers["ada"]
 
 
-@pytest.mark.slow
-@needs_namespaces
-def test_a_submission_without_marks_has_a_note_instead(marked, tmp_path):
-    shutil.copytree(marked.root, tmp_path / "course")
-    hand_in(tmp_path / "course" / "submitted", "bob", answered(marked, EXERCISES))
-    report.write_marks(Course(tmp_path / "course"), tmp_path / "grades.csv", [])
-    assert "bob,,,,,,not graded: not yet" in (tmp_path / "grades.csv").read_text()
-
-
-@pytest.mark.slow
-@needs_namespaces
-def test_changed_notebooks_are_named(marked, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(assignments, "ROOT", tmp_path)
-    own = tmp_path / "notebooks" / f"{NAME}.ipynb"
-    own.parent.mkdir()
-    shutil.copy(marked.root / "source" / NAME / f"{NAME}.ipynb", own)
-    assert grading.changed(marked) == []
-    changed = tiny_notebook()
-    changed.cells.pop()
-    nbformat.write(changed, own)
-    row_of(marked, *GRADE)
-    assert f"Changed in notebooks/ since they were handed out: {NAME}. Run make" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_feedback_goes_back_in_the_names_of_the_platform(own):
     (own.root / "submitted" / "ada" / NAME / "back.txt").write_text("Ada Li_12_assignsubmission_file_/01_tiny.html")
     row_of(own)
@@ -658,6 +546,7 @@ def gathered(course, tmp_path):
 
 
 EXPORTS = tomllib.loads(Path(__file__).with_name("exports.toml").read_text(encoding="utf-8"))
+TABLES = EXPORTS.pop("tables")
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["folder", "zip"])
@@ -696,29 +585,9 @@ def test_a_zip_file_that_holds_gigabytes_is_not_read(gathered, course, tmp_path)
     assert "larger than 20 MB" in left["eve.zip/01_tiny.ipynb"] and left["eve.zip/data.bin"] == "not a notebook"
 
 
-def test_where_feedback_goes_is_kept_for_files_put_in_by_hand(gathered, tmp_path):
-    canvas, moodle = "smithjohn_12345_678901_01_tiny-1.ipynb", "Ann Lee_7_assignsubmission_file_/x.ipynb"
-    gathered(canvas, moodle, "smithjohn/01_tiny.ipynb")
-    shutil.rmtree(tmp_path / "export")
-    gathered("Ann_Lee/01_tiny.ipynb")
-    back = {path.parts[-3]: path.read_text() for path in tmp_path.glob("submitted/*/*/back.txt")}
-    assert back == {
-        "smithjohn": "smithjohn_12345_678901_01_tiny.html",
-        "Ann_Lee": "Ann Lee_7_assignsubmission_file_/01_tiny.html",
-    }
-
-
 def test_late_is_kept(gathered, tmp_path):
     gathered("leeann_LATE_12346_678902_01_tiny.ipynb", "smithjohn_12345_678901_01_tiny.ipynb")
     assert [path.parts[-3] for path in tmp_path.glob("submitted/*/*/late.txt")] == ["leeann"]
-
-
-def test_a_mark_of_the_order_of_bytes_does_no_harm(course, tmp_path):
-    path = tmp_path / "export" / "ada" / "01.ipynb"
-    path.parent.mkdir(parents=True)
-    path.write_text(nbformat.writes(answered(course, {})), encoding="utf-8-sig")
-    collect(tmp_path / "export", {NAME: {"one"}}, tmp_path / "submitted", [])
-    nbformat.read(tmp_path / "submitted" / "ada" / NAME / f"{NAME}.ipynb", as_version=4)
 
 
 @pytest.mark.parametrize("spoilt", [{"source": None}, {"outputs": [{}]}, {"metadata": {"nbgrader": {"grade_id": 5}}}])
@@ -732,24 +601,10 @@ def test_what_nbgrader_cannot_read_is_not_collected(course, tmp_path, spoilt):
 
 
 def test_moodle_s_worksheet_is_a_class_list_that_says_how_late(gathered, tmp_path):
-    worksheet = """Identifier,"Full name","Email address",Status,Grade,"Last modified (submission)"
-"Participant 1234","Ann Lee",ann@example.org,"Submitted for grading - 2 days 3 hours late",,"Tuesday, 2 March 2027"
-"Participant 1235","Bo Li",,"Submitted for grading",,"Sunday, 28 February 2027"
-"""
     paths = (f"Participant_{number}_assignsubmission_file_/01_tiny.ipynb" for number in (1234, 1235))
-    assert gathered(*paths, roster=worksheet)[0] == {"ann@example.org": "0", "Bo_Li": "1"}
+    assert gathered(*paths, roster=TABLES["moodle"])[0] == {"ann@example.org": "0", "Bo_Li": "1"}
     late = {path.parts[-3]: path.read_text() for path in tmp_path.glob("submitted/*/*/late.txt")}
     assert late == {"ann@example.org": "2 days 3 hours"}
-
-
-def test_moodle_s_worksheet_may_lack_columns(tmp_path):
-    path = tmp_path / "students.csv"
-    path.write_text("Identifier,Full name,Grade\nParticipant 7,Li Wei,\nParticipant 8,Li Wei,\nParticipant 9,Bo Li,\n")
-    assert [(row["id"], row["lms_user_id"]) for row in read_roster(path)] == [
-        ("Li_Wei_7", "p7"),
-        ("Li_Wei_8", "p8"),
-        ("Bo_Li", "p9"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -773,19 +628,9 @@ def test_a_roster_may_have_other_separators(tmp_path, separator):
         read_roster(path)
 
 
-CANVAS = """\ufeffStudent,ID,SIS User ID,SIS Login ID,Section,Week 1: 01_tiny (4711),Essay (12),01_tiny Final Score
-,,,,,Manual Posting,,
-    Points Possible,,,,,10,5,(read only)
-"Right, Ada",1001,u1,ada@example.org,A,,4,
-"Young, Eve",1002,u2,,A,,,
-"Late, Bob",1003,u3,bob,A,,,
-"""
-
-
-@pytest.mark.slow
-@needs_namespaces
+@in_sandbox
 def test_canvas_gets_its_own_table_back(own, tmp_path):
-    (tmp_path / "canvas.csv").write_text(CANVAS, encoding="utf-8")
+    (tmp_path / "canvas.csv").write_text(TABLES["canvas"], encoding="utf-8-sig")
     people = read_roster(tmp_path / "canvas.csv")
     assert [(row["id"], row["first_name"], row["lms_user_id"]) for row in people] == [
         ("ada@example.org", "Ada", "1001"),
@@ -844,36 +689,11 @@ def test_a_container_gets_neither_network_nor_sources(tmp_path, monkeypatch):
     assert [word.rpartition(":/")[2] for word in shown] == ["course:ro", "course/data:ro"]
 
 
-@pytest.mark.slow
-@needs_namespaces
-def test_the_folder_of_python_may_be_a_link(tmp_path, monkeypatch):
-    link = tmp_path / "repository" / ".venv"
-    link.parent.mkdir()
-    link.symlink_to(sys.prefix)
-    monkeypatch.setattr(sys, "executable", str(link / "bin" / Path(sys.executable).name))
-    monkeypatch.setattr(sys, "prefix", str(link))
-    limits = dict(exercise_seconds=1, memory_mb=1000)
-    sandbox.Sandbox("namespaces", [], limits).close()
-
-
 def test_without_a_sandbox_nothing_runs_unless_asked_for(monkeypatch):
     monkeypatch.setattr(sandbox, "works", lambda kind: "" if kind == "none" else "not here")
     with pytest.raises(RuntimeError, match="ISOLATION=none"):
         sandbox.choose()
     assert sandbox.choose("none") == "none"
-
-
-@pytest.mark.slow
-def test_without_isolation_crashes_and_loops_cost_one_exercise_too():
-    limits = dict(exercise_seconds=1, memory_mb=1000)
-    worker = sandbox.Sandbox("none", ["import os\nx = 2"], limits)
-    try:
-        assert worker.run(["os._exit(1)"])[1].startswith("crashed")
-        assert worker.run([HOSTILE["loops"]["two"]])[1].startswith("time")
-        (cell,), ended = worker.run(["x * 3"])
-        assert not ended and "6" in cell["text"] and cell["error"] is None
-    finally:
-        worker.close()
 
 
 @pytest.mark.slow

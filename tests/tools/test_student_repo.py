@@ -90,6 +90,14 @@ def test_it_has_no_solution_and_no_wrong_answer(repository):
     assert squeezed("you return F(x): add the skip connection") not in everything, "the checks are packed, too"
 
 
+def run_in(folder: Path, program: str, **variables: str) -> str:
+    """The output of a program that is run in a folder."""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, cwd=folder, env=os.environ | variables, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
 def test_packed_answers_work_as_before(repository):
     program = """
 import importlib, inspect, sys
@@ -108,10 +116,9 @@ except AssertionError as error:
 print(importlib.import_module("labkit").__file__, deviation_loss.__doc__)
 """
     shutil.copy(ROOT / "tools" / "packing.py", repository / "tools" / "packing.py")
-    ran = subprocess.run([sys.executable, "-c", program], cwd=repository, capture_output=True, text=True)
+    said = run_in(repository, program)
     (repository / "tools" / "packing.py").unlink()
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith(str(repository)) and "None" not in ran.stdout
+    assert said.startswith(str(repository)) and "None" not in said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton exists for Linux only")
@@ -125,11 +132,7 @@ ours, theirs = norm_and_activation(x), instance_norm(x).relu()
 assert torch.allclose(ours, theirs, atol=1e-5)
 assert torch.allclose(*(torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)), atol=1e-4)
 """
-    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(repository)}
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=repository, env=environment, capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
+    run_in(repository, program, TRITON_INTERPRET="1", PYTHONPATH=str(repository))
     assert "tl.load" not in (repository / "labkit" / "variants" / "fused_norm.py").read_text()
 
 
@@ -167,41 +170,21 @@ def mark(cell):
     return cell.metadata.get("nbgrader", {}).get("grade_id")
 
 
-@pytest.fixture(scope="module")
-def two_exercises(tmp_path_factory):
+def test_validate_takes_copied_and_split_cells(tmp_path, monkeypatch):
     """Notebook 03 with its setup and two exercises alone, as it is in the repository of a course with an address."""
-    folder = tmp_path_factory.mktemp("validate")
     whole = nbformat.read(ROOT / "notebooks" / "03_read_the_trace.ipynb", as_version=4)
     wanted = ("first_cell", "setup", "busy", "busy_check", "idle_by_cause", "idle_by_cause_check")
-    marked = [cell for cell in whole.cells if cell.metadata.get("nbgrader", {}).get("grade_id") in wanted]
-    whole.cells = [whole.cells[0], *marked]
-    nbformat.write(whole, folder / "03_short.ipynb")
-    (folder / "exercises").mkdir()
-    student_repo.exercises([folder / "03_short.ipynb"], folder / "exercises", "https://github.com/OWNER/NAME")
-    answers = {cell.metadata.nbgrader.grade_id: cell.source for cell in marked if cell.metadata.nbgrader.solution}
-    return folder / "exercises" / "03_short.ipynb", answers
-
-
-def test_validate_names_the_exercises_that_are_not_solved(two_exercises, tmp_path):
-    released, answers = two_exercises
-    notebook = nbformat.read(released, as_version=4)
-    for cell in notebook.cells:
-        if mark(cell) == "busy":
-            cell.source = answers["busy"]
-    nbformat.write(notebook, tmp_path / "mine.ipynb")
-    found = Validator().validate(str(tmp_path / "mine.ipynb"))
-    failed = [line for cell in found.get("failed", []) for line in cell["source"].splitlines() if "check." in line]
-    assert "changed" not in found
-    assert failed == ["check.idle_by_cause(idle_by_cause)"]
-
-
-def test_validate_takes_copied_and_split_cells(two_exercises, tmp_path, monkeypatch):
-    released, answers = two_exercises
+    whole.cells = [whole.cells[0], *(cell for cell in whole.cells if mark(cell) in wanted)]
+    nbformat.write(whole, tmp_path / "03_short.ipynb")
+    (tmp_path / "exercises").mkdir()
+    student_repo.exercises([tmp_path / "03_short.ipynb"], tmp_path / "exercises", "https://github.com/OWNER/NAME")
+    released = tmp_path / "exercises" / "03_short.ipynb"
+    (answer,) = (cell.source for cell in whole.cells if mark(cell) == "busy")
     notebook = nbformat.read(released, as_version=4)
     place = next(place for place, cell in enumerate(notebook.cells) if mark(cell) == "busy")
     notebook.cells[place].source = "# my notes"
     notebook.cells.insert(place + 1, copy.deepcopy(notebook.cells[place]))
-    notebook.cells[place + 1].update(source=answers["busy"], id="copied")
+    notebook.cells[place + 1].update(source=answer, id="copied")
     nbformat.write(notebook, tmp_path / "mine.ipynb")
     monkeypatch.setattr(Validator.preprocessors, "default_args", Validator.preprocessors.default_args)
     config = PyFileConfigLoader(str(ROOT / "tools" / "jupyter" / "nbgrader_config.py")).load_config()
@@ -219,9 +202,7 @@ def test_a_second_release_is_a_commit_more(repository, monkeypatch):
         (repository / ignored).parent.mkdir(parents=True, exist_ok=True)
         (repository / ignored).write_text("mine")
     student_repo.make(repository, "", notebook)
-    assert (
-        (repository / "student" / "01.ipynb").read_text() == (repository / ".venv" / "pyvenv.cfg").read_text() == "mine"
-    )
+    assert {(repository / name).read_text() for name in ("student/01.ipynb", ".venv/pyvenv.cfg")} == {"mine"}
     (repository / "mine.txt").write_text("notes")
     with pytest.raises(SystemExit, match="changes that are not committed"):
         student_repo.make(repository, "", notebook)
@@ -256,13 +237,7 @@ def test_copies_are_updated_with_everything_that_was_written(tmp_path):
     notebook(student / "a.ipynb", *written)
     assert exercises.begin(ours, student) == [] and sources(student / "a.ipynb")[3] == "right"
 
-    new = (
-        ("text2", "new text"),
-        ("guess2", "guess = ..."),
-        ("f", "# TODO better"),
-        ("check", "check(f)"),
-        ("end", "bye"),
-    )
+    new = [("text2", "new text"), ("guess2", "guess = ..."), ("f", "# TODO 2"), ("check", "check(f)"), ("end", "bye")]
     notebook(ours / "a.ipynb", *new, locked="check")
     (told,) = exercises.begin(ours, student)
     assert told.startswith("updated") and "a_before_update_1.ipynb" in told
