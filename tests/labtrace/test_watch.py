@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import forked
 import pytest
 
-import labtrace
 import labtrace.watch
 from labtrace.errors import LabError
 
