@@ -48,8 +48,8 @@ LARGEST = largest(EXACT) + largest(ACTING)
 
 
 def tiers(stacks):
-    """Stacks that take seconds are in the slow tier: compiled, in fp16, or in bf16 together with others."""
-    dear = [names for names in stacks if {"compile", "fp16"} & {*names} or (len(names) > 1 and not exact(names))]
+    """Pairs, and stacks that take seconds, are in the slow tier: compiled, in fp16, or in bf16 together with others."""
+    dear = [one for one in stacks if len(one) == 2 or {"compile", "fp16"} & {*one} or not (len(one) == 1 or exact(one))]
     return [pytest.param(one, id="+".join(one), marks=[pytest.mark.slow] * (one in dear)) for one in stacks]
 
 
