@@ -6,10 +6,12 @@ import datetime
 import platform
 import subprocess
 from pathlib import Path
-
-import pandas
+from typing import TYPE_CHECKING
 
 import labtrace
+
+if TYPE_CHECKING:
+    import pandas
 
 
 def stamp() -> dict[str, str | None]:

@@ -172,7 +172,6 @@ def test_learning_rates_by_player_apply_to_a_resumed_run(call, tmp_path):
     }
 
 
-@pytest.mark.slow
 def test_importing_labkit_loads_nothing_that_a_gpu_machine_may_lack():
     code = "import sys, labkit, labkit.cli, labkit.training.fit, labkit.measure.record; labkit.CycleGAN; "
     code += "labkit.make_step; print(*sys.modules); import benchmarks.authoring.survey; print(*sys.modules)"
