@@ -24,14 +24,20 @@ from labkit.processes import end_with_parent
 
 LOOKS = 8  # parts of a run, after each of which the weights are kept
 # Modules with pairs of pictures, with trained weights, or of the judge: an entry cannot import them.
-CLOSED = "labkit.data.fruit labkit.measure labkit.training.checkpoints labcourse.shipped labcourse.speedrun.race_judge"
+CLOSED = (
+    "labkit.data.fruit",
+    "labkit.measure",
+    "labkit.training.checkpoints",
+    "labcourse.shipped",
+    "labcourse.speedrun.race_judge",
+)
 
 
 def load(file: str, device: str) -> Any:
     """The `Entry` that the function of an entry's file returns. Raises `LabkitError` if there is none."""
     from labcourse.speedrun.entry import Entry
 
-    sys.modules.update(dict.fromkeys(CLOSED.split()))  # type: ignore[arg-type]  # None: their import fails from now on
+    sys.modules.update(dict.fromkeys(CLOSED))  # type: ignore[arg-type]  # None: their import fails from now on
     make = runpy.run_path(file, run_name="entry").get("entry")
     made = make(device) if callable(make) else None
     if not isinstance(made, Entry):
@@ -78,6 +84,9 @@ if __name__ == "__main__":
     end_with_parent(signal.SIGKILL)
     do, limit, task = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit) + 1, int(limit) + 2))
-    train(**task) if do == "train" else export(**task)
+    if do == "train":
+        train(**task)
+    else:
+        export(**task)
     sys.stdout.flush()
     os._exit(0)  # without the seconds that Python takes to tidy up
