@@ -19,8 +19,8 @@ from labkit.variants.compile import Compile
 from labkit.variants.data_parallel import DataParallel
 from labkit.variants.fp16 import FP16
 from labkit.variants.fused_adam import FusedAdam
-from labkit.variants.fused_norm import FusedNorm
 from labkit.variants.graph import Graph
+from labkit.variants.nhwc import NHWC
 from labkit.variants.out_of_place import OutOfPlace
 from labkit.variants.recompute import Recompute
 from labkit.variants.streams import Streams
@@ -40,7 +40,7 @@ STACKED: list[type[SpeedUp]] = [
     DataParallel,
     Compile,
     OutOfPlace,
-    FusedNorm,
+    NHWC,
     Winograd,
     Subpixel,
     ChannelsLast,

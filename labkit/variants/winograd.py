@@ -60,7 +60,6 @@ class Winograd(Substitutes):
         "fp16": "its layers compute in float32, outside of which bf16 is the type for a processor",
         "graph": "its kernels are for processors, which have no CUDA graphs",
         "compile": "the compiler fuses norm and activation itself, and cannot look into these kernels",
-        "fused_norm": "each has a kernel of its own for the same layers",
     }
 
     @classmethod

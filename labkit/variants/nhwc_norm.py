@@ -1,0 +1,301 @@
+"""nhwc, between two convolutions: instance norm, activation, skip and padding, as two kernels each way.
+
+All pictures here lie in memory with the channels last, (N, H, W, C): the channels of a pixel side by side. So a program
+reads whole pixels, CHANNELS of each, and adds up over pixels.
+
+    forward    `sums_kernel`           reads x                      writes partial sums of each channel
+               `norm_kernel`           reads x and the skip         writes the padded result
+    backward   `gradient_sums_kernel`  reads x and dy               writes g, the norm's gradient, and partial sums
+               `norm_backward_kernel`  reads x and g                writes the gradient of x
+
+A channel's mean needs all its pixels, and programs cannot wait for each other: hence two kernels, and not one.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+tl: Any = None  # triton.language, set by `as_triton`
+PIXELS, CHANNELS = 64, 64  # what a program holds at a time, at most: in 16 bits 128 bytes of each pixel
+WARPS = 4  # of a program: they take 16 pixels at a time, and a thread adds up its own before it meets the others
+SUMMING, WRITING = 512, 1024  # programs to aim at, of a kernel that adds up and of one that only writes
+MOST_PARTS = 64  # into which the pixels of a picture are divided for a sum; beyond a quarter of it, tiles are larger
+
+
+def norm(x: Tensor, skip: Tensor | None = None, slope: float = 0.0, pad: int = 0) -> tuple[Tensor, Tensor]:
+    """Instance norm of x plus `skip`, or else its activation, which multiplies negative results by `slope`.
+
+    Args:
+        x, skip: (N, C, H, W), with the channels last in memory, or a copy is made.
+        pad: reflected pixels on each side of the result, less than H and W.
+
+    Returns:
+        The padded result (N, C, H + 2 pad, W + 2 pad) for the next convolution, and without its border, for the next
+        skip. They share their memory, but have gradients of their own, which a kernel adds up as it reads them.
+    """
+    return Norm.apply(x, skip, 1e-5, slope if skip is None else 1.0, pad)
+
+
+class Norm(torch.autograd.Function):
+    """`norm`, forward and backward. Second derivatives, as of a gradient penalty, are refused."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, skip: Tensor | None, eps: float, slope: float, pad: int) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        x, added = pixels_first(x), None if skip is None else skip.permute(0, 2, 3, 1)
+        y, statistics = NORM(x, added, eps, slope, pad)
+        ctx.save_for_backward(x, statistics)
+        ctx.slope, ctx.pad, ctx.has_skip = slope, pad, skip is not None
+        inner = y[:, pad : pad + x.shape[1], pad : pad + x.shape[2]]
+        return y.permute(0, 3, 1, 2), inner.permute(0, 3, 1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor, d_inner: Tensor | None) -> tuple:
+        x, statistics = ctx.saved_tensors
+        inner = None if d_inner is None else pixels_first(d_inner)
+        dx, g = NORM_BACKWARD(x, statistics, pixels_first(dy), inner, ctx.slope, ctx.pad)
+        return dx.permute(0, 3, 1, 2), g.permute(0, 3, 1, 2) if ctx.has_skip else None, None, None, None
+
+
+def pixels_first(x: Tensor) -> Tensor:
+    """x (N, C, H, W) as (N, H, W, C), contiguous: no copy if it has the channels last."""
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+# ---- the operators, which CUDA graphs and recordings of operators see: tensors are (N, H, W, C)
+
+OPERATORS = torch.library.Library("labkit", "DEF")
+
+
+def operator(function: Callable) -> Callable:
+    """The function as an operator of PyTorch's kind, ``torch.ops.labkit.<its name>``."""
+    # `torch.library.custom_op` would say it in fewer words, but a call would cost the host half as much again.
+    OPERATORS.define(function.__name__ + torch.library.infer_schema(function, mutates_args=()))
+    OPERATORS.impl(function.__name__, function, "CompositeExplicitAutograd")
+    return getattr(torch.ops.labkit, function.__name__)
+
+
+def nhwc_norm(x: Tensor, skip: Tensor | None, eps: float, slope: float, pad: int) -> tuple[Tensor, Tensor]:
+    """The padded result, and each channel's mean and 1 / deviation (N, 1, 2, C), in float32 at least."""
+    batch, height, width, channels = x.shape
+    dtype, (parts, wide) = torch.promote_types(x.dtype, torch.float32), parts_of_sum(x)
+    y = x.new_empty(batch, height + 2 * pad, width + 2 * pad, channels)
+    statistics, sums = (x.new_empty(batch, n, 2, channels, dtype=dtype) for n in (1, parts))
+    pixels, written = height * width, y.shape[1] * y.shape[2]
+    launch(sums_kernel, x, pixels, parts, x, sums, pixels, channels, wide=wide, ROWS=4 * WARPS * wide)
+    flags = {"SUMMED": parts, "EPS": eps, "SLOPE": slope, "PAD": pad, "HAS_SKIP": skip is not None}
+    added = x if skip is None else skip
+    arguments = x, sums, statistics, added, y, *added.stride()[:3], height, width, channels
+    launch(norm_kernel, x, written, parts_of(x, written), *arguments, **flags)
+    return y, statistics
+
+
+def nhwc_norm_backward(
+    x: Tensor, statistics: Tensor, dy: Tensor, d_inner: Tensor | None, slope: float, pad: int
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of the norm, which is the skip's, for those of the padded result and its inner part."""
+    batch, height, width, channels = x.shape
+    dx, g, (parts, wide) = torch.empty_like(x), torch.empty_like(x), parts_of_sum(x)
+    sums = x.new_empty(batch, parts, 2, channels, dtype=statistics.dtype)
+    arguments = x, statistics, dy, dy if d_inner is None else d_inner, g, sums, height, width, channels
+    flags = {"SLOPE": slope, "PAD": pad, "HAS_INNER": d_inner is not None, "ROWS": 4 * WARPS * wide}
+    flags |= {"maxnreg": 128 if pad else None}  # with more registers, a multiprocessor would run 3 programs, and not 4
+    pixels = height * width
+    launch(gradient_sums_kernel, x, pixels, parts, *arguments, wide=wide, **flags)
+    arguments = x, statistics, g, sums, dx, pixels, channels
+    launch(norm_backward_kernel, x, pixels, parts_of(x, pixels), *arguments, SUMMED=parts)
+    return dx, g
+
+
+NORM, NORM_BACKWARD = operator(nhwc_norm), operator(nhwc_norm_backward)
+
+
+def parts_of(x: Tensor, pixels: int) -> int:
+    """Into how many parts to divide that many pixels of each picture (N, H, W, C), to write them: none is empty."""
+    tiles = math.ceil(pixels / PIXELS)
+    return math.ceil(tiles / math.ceil(tiles * pictures_of(x) / WRITING))
+
+
+def parts_of_sum(x: Tensor) -> tuple[int, int]:
+    """Into how many parts to divide the pixels of x for a sum, a power of two, and the size of a tile, in PIXELS."""
+    for wide in (1, 16 // WARPS):  # 16 warps where parts would be many: the next kernel's programs add up all of them
+        most = min(SUMMING / wide / pictures_of(x), math.ceil(x.shape[1] * x.shape[2] / PIXELS / wide), MOST_PARTS)
+        parts = 2 ** int(math.log2(max(1, most)))
+        if parts <= MOST_PARTS / 4:
+            break
+    return parts, wide
+
+
+def pictures_of(x: Tensor) -> int:
+    """The pictures of x (N, H, W, C), each counted as often as programs divide its channels."""
+    return x.shape[0] * math.ceil(x.shape[3] / channels_of(x))
+
+
+def channels_of(x: Tensor) -> int:
+    """How many of the channels of x (N, H, W, C) a program takes: a power of two."""
+    return min(CHANNELS, 2 ** math.ceil(math.log2(x.shape[3])))
+
+
+def launch(kernel: Callable, x: Tensor, pixels: int, parts: int, *given: Any, wide: int = 1, **flags: Any) -> None:
+    """Runs a kernel on so many parts of each picture's pixels, for x (N, H, W, C), in tiles of PIXELS * wide."""
+    tile, channels = PIXELS * wide, channels_of(x)
+    each = math.ceil(math.ceil(pixels / parts) / tile) * tile  # pixels of a part
+    flags |= {"PARTS": parts, "PIXELS": tile, "CHANNELS": channels, "num_warps": WARPS * wide}
+    run(kernel, (x.shape[0] * parts, math.ceil(x.shape[3] / channels)), x, *given, each, **flags)
+
+
+def run(kernel: Callable, grid: tuple[int, int], on: Tensor, *arguments: Any, **constants: Any) -> None:
+    """Runs so many programs of a kernel where this tensor lies."""
+    if not on.is_meta:  # there are shapes, and no numbers
+        with torch.cuda.device_of(on):
+            as_triton(kernel)[grid](*arguments, **constants)
+
+
+@functools.cache
+def as_triton(kernel: Callable) -> Any:
+    """The kernel as Triton compiles it or, with TRITON_INTERPRET=1 in the environment, interprets it.
+
+    Triton exists for Linux only, so it is imported with the first kernel, and only then given to its module.
+    """
+    import triton
+
+    kernel.__globals__["tl"] = triton.language
+    return triton.jit(kernel)
+
+
+# ---- the kernels: a program takes one of the PARTS of a picture's pixels, and CHANNELS of its channels
+
+
+def sums_kernel(  # type: ignore[no-untyped-def]
+    x, sums, pixels, channels, each,
+    PARTS: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """Writes the sums of x and of its squares, both less the picture's first pixel, or digits would cancel."""
+    picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
+    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    x += picture.to(tl.int64) * pixels * channels
+    total = tl.zeros((ROWS, CHANNELS), sums.dtype.element_ty)
+    squares = tl.zeros((ROWS, CHANNELS), sums.dtype.element_ty)
+    first = tl.load(x + c, mask=c < channels, other=0.0).to(total.dtype)
+    for start in range(part * each, tl.minimum(part * each + each, pixels), PIXELS):
+        p = start + tl.arange(0, PIXELS)[:, None]
+        inside = (p < pixels) & (c < channels)
+        d = tl.load(x + p * channels + c, mask=inside, other=0.0).to(total.dtype) - first
+        d = tl.where(inside, d, 0.0)
+        total += tl.sum(tl.reshape(d, (PIXELS // ROWS, ROWS, CHANNELS)), 0)
+        squares += tl.sum(tl.reshape(d * d, (PIXELS // ROWS, ROWS, CHANNELS)), 0)
+    place = sums + ((picture * PARTS + part) * 2) * channels + c
+    tl.store(place, tl.sum(total, 0)[None, :], mask=c < channels)
+    tl.store(place + channels, tl.sum(squares, 0)[None, :], mask=c < channels)
+
+
+def norm_kernel(  # type: ignore[no-untyped-def]
+    x, sums, statistics, skip, y, skip_n, skip_h, skip_w, height, width, channels, each,
+    SUMMED: tl.constexpr, EPS: tl.constexpr, SLOPE: tl.constexpr, PAD: tl.constexpr, HAS_SKIP: tl.constexpr,
+    PARTS: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr
+):  # fmt: skip
+    """Writes each channel's mean and 1 / deviation, and to y the padded result. The skip has strides of its own."""
+    picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
+    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    across, pixels = width + 2 * PAD, (height + 2 * PAD) * (width + 2 * PAD)
+    x += picture.to(tl.int64) * height * width * channels
+    y += picture.to(tl.int64) * pixels * channels
+    skip += picture.to(tl.int64) * skip_n
+    place = sums + ((picture * SUMMED + tl.arange(0, SUMMED)[:, None]) * 2) * channels + c
+    shift = tl.sum(tl.load(place, mask=c < channels, other=0.0), 0)[None, :] / (height * width)
+    square = tl.sum(tl.load(place + channels, mask=c < channels, other=0.0), 0)[None, :] / (height * width)
+    m = tl.load(x + c, mask=c < channels, other=0.0).to(shift.dtype) + shift
+    r = 1.0 / tl.sqrt(tl.maximum(square - shift * shift, 0.0) + EPS)
+    if part == 0:
+        tl.store(statistics + picture * 2 * channels + c, m, mask=c < channels)
+        tl.store(statistics + (picture * 2 + 1) * channels + c, r, mask=c < channels)
+    for start in range(part * each, tl.minimum(part * each + each, pixels), PIXELS):
+        p = start + tl.arange(0, PIXELS)[:, None]
+        inside = (p < pixels) & (c < channels)
+        i, j = tl.abs(p // across - PAD), tl.abs(p % across - PAD)  # reflected above, and at the left
+        i, j = tl.where(i < height, i, 2 * height - 2 - i), tl.where(j < width, j, 2 * width - 2 - j)
+        h = (tl.load(x + (i * width + j) * channels + c, mask=inside, other=0.0).to(m.dtype) - m) * r
+        h = tl.where(h > 0, h, SLOPE * h)
+        if HAS_SKIP:
+            h += tl.load(skip + i * skip_h + j * skip_w + c, mask=inside, other=0.0).to(m.dtype)
+        tl.store(y + p * channels + c, h, mask=inside)
+
+
+def gradient_sums_kernel(  # type: ignore[no-untyped-def]
+    x, statistics, dy, d_inner, g, sums, height, width, channels, each,
+    SLOPE: tl.constexpr, PAD: tl.constexpr, HAS_INNER: tl.constexpr,
+    PARTS: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr
+):  # fmt: skip
+    """Writes the gradient g of the norm h, from those of the padded result and its inner part; sums of g and g h."""
+    picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
+    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    across, pixels = width + 2 * PAD, height * width
+    x += picture.to(tl.int64) * pixels * channels
+    g += picture.to(tl.int64) * pixels * channels
+    d_inner += picture.to(tl.int64) * pixels * channels
+    dy += picture.to(tl.int64) * (height + 2 * PAD) * across * channels
+    m = tl.load(statistics + picture * 2 * channels + c, mask=c < channels, other=0.0)
+    r = tl.load(statistics + (picture * 2 + 1) * channels + c, mask=c < channels, other=0.0)
+    sum_g, sum_gh = tl.zeros((ROWS, CHANNELS), m.dtype), tl.zeros((ROWS, CHANNELS), m.dtype)
+    for start in range(part * each, tl.minimum(part * each + each, pixels), PIXELS):
+        p = start + tl.arange(0, PIXELS)[:, None]
+        inside = (p < pixels) & (c < channels)
+        i, j = p // width, p % width
+        own = tl.zeros((PIXELS, CHANNELS), m.dtype)
+        for vertical in tl.static_range(3 if PAD else 1):  # the pixel's row, and its images above and below the picture
+            row, up, reached = i + PAD, inside, True
+            if vertical == 1:
+                row, up, reached = PAD - i, inside & (i >= 1) & (i <= PAD), start // width <= PAD
+            if vertical == 2:
+                row, up = 2 * height - 2 - i + PAD, inside & (i >= height - 1 - PAD) & (i <= height - 2)
+                reached = (start + PIXELS - 1) // width >= height - 1 - PAD
+            if reached:  # by this tile
+                for sideways in tl.static_range(3 if PAD else 1):  # the pixel itself, and its images left and right
+                    column, there = j + PAD, up
+                    if sideways == 1:
+                        column, there = PAD - j, up & (j >= 1) & (j <= PAD)
+                    if sideways == 2:
+                        column, there = 2 * width - 2 - j + PAD, up & (j >= width - 1 - PAD) & (j <= width - 2)
+                    at = (row * across + column) * channels + c
+                    own += tl.load(dy + at, mask=there, other=0.0).to(m.dtype)
+        if HAS_INNER:
+            own += tl.load(d_inner + p * channels + c, mask=inside, other=0.0).to(m.dtype)
+        h = (tl.load(x + p * channels + c, mask=inside, other=0.0).to(m.dtype) - m) * r
+        own = tl.where(h > 0, own, SLOPE * own)
+        tl.store(g + p * channels + c, own, mask=inside)
+        sum_g += tl.sum(tl.reshape(own, (PIXELS // ROWS, ROWS, CHANNELS)), 0)
+        sum_gh += tl.sum(tl.reshape(own * h, (PIXELS // ROWS, ROWS, CHANNELS)), 0)
+    place = sums + ((picture * PARTS + part) * 2) * channels + c
+    tl.store(place, tl.sum(sum_g, 0)[None, :], mask=c < channels)
+    tl.store(place + channels, tl.sum(sum_gh, 0)[None, :], mask=c < channels)
+
+
+def norm_backward_kernel(  # type: ignore[no-untyped-def]
+    x, statistics, g, sums, dx, pixels, channels, each,
+    SUMMED: tl.constexpr, PARTS: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr
+):  # fmt: skip
+    """Writes r * (g - mean(g) - h * mean(g h)) to dx."""
+    picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
+    c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    x += picture.to(tl.int64) * pixels * channels
+    g += picture.to(tl.int64) * pixels * channels
+    dx += picture.to(tl.int64) * pixels * channels
+    m = tl.load(statistics + picture * 2 * channels + c, mask=c < channels, other=0.0)
+    r = tl.load(statistics + (picture * 2 + 1) * channels + c, mask=c < channels, other=0.0)
+    place = sums + ((picture * SUMMED + tl.arange(0, SUMMED)[:, None]) * 2) * channels + c
+    mean_g = tl.sum(tl.load(place, mask=c < channels, other=0.0), 0)[None, :] / pixels
+    mean_gh = tl.sum(tl.load(place + channels, mask=c < channels, other=0.0), 0)[None, :] / pixels
+    for start in range(part * each, tl.minimum(part * each + each, pixels), PIXELS):
+        p = start + tl.arange(0, PIXELS)[:, None]
+        inside = (p < pixels) & (c < channels)
+        h = (tl.load(x + p * channels + c, mask=inside, other=0.0).to(m.dtype) - m) * r
+        own = tl.load(g + p * channels + c, mask=inside, other=0.0).to(m.dtype)
+        tl.store(dx + p * channels + c, r * (own - mean_g - h * mean_gh), mask=inside)
