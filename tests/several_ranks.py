@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import forked
+import pytest
 import torch
+from nhwc_formulas import instead_of_kernels
 from tiny import TINY, two_layers
 
 import labkit
@@ -76,6 +78,7 @@ def trained(*names: str, steps: int = STEPS, **settings) -> dict:
 def everything(folder: Path) -> dict:
     """The baseline, and every speed-up that composes, shared by these ranks."""
     SPEEDUPS["compile"].backend = "eager"  # traced, and run as it is
+    instead_of_kernels(pytest.MonkeyPatch())
     answers = {"": trained("data_parallel")}
     if ranks.count() == 2:
         answers |= {name: trained(name, "data_parallel", steps=4) for name in COMPOSABLE}

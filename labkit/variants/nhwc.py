@@ -158,7 +158,7 @@ def prepared(networks: Sequence[nn.Module], dtype: torch.dtype | None) -> dict[n
 def aligned(weight: Tensor, dim: int) -> Tensor:
     """A weight with the channels last, and zeros for more of them in this dimension, to a multiple of 8."""
     more = [0, 0] * (3 - dim) + [0, -weight.shape[dim] % ALIGNED]
-    return F.pad(weight, more).contiguous(memory_format=torch.channels_last)
+    return F.pad(weight, more).clone(memory_format=torch.channels_last)  # a view may have other strides for its width 1
 
 
 class Cast(torch.autograd.Function):

@@ -381,7 +381,7 @@ def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, mon
 
 def test_what_batch_norm_rules_out_is_not_tried(tiny):
     names, said = choosing.candidates(functools.partial(tiny, norm="batch"))
-    assert {"fused_adam", "out_of_place"} <= {*names} and not {"batched", "fused_norm"} & {*names}
+    assert {"fused_adam", "out_of_place"} <= {*names} and not {"batched", "nhwc"} & {*names}
     assert any("batched: not tried" in line for line in said)
 
 

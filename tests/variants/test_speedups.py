@@ -9,12 +9,12 @@ import warnings
 import pytest
 import torch
 from killing import same
+from nhwc_formulas import instead_of_kernels
 
 import labkit
 from labkit import devices, measure
 from labkit.measure.same import Update
 from labkit.simulate import step_operators
-from labkit.variants import fused_norm
 from labkit.variants.registry import SPEEDUPS
 
 KNOWN = SPEEDUPS
@@ -61,29 +61,8 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def quick_kernels(monkeypatch):
-    """Lets fused_norm act here, on formulas: test_fused_norm.py runs its kernels, in Triton's slow interpreter."""
-
-    def launch(kernel, x, *others, SLOPE, EPS=None):
-        if kernel is fused_norm.fused_norm_kernel:
-            statistics, y = others
-            picture = x.to(statistics.dtype)
-            variance, mean = torch.var_mean(picture, (-2, -1), correction=0)
-            torch.stack([mean, (variance + EPS).rsqrt()], out=statistics)
-            y.copy_(
-                torch.nn.functional.leaky_relu(
-                    (picture - mean[..., None, None]) * statistics[1, ..., None, None], SLOPE
-                )
-            )
-        else:
-            statistics, dy, dx = others
-            m, r = statistics[..., None, None]
-            h = (x.to(m.dtype) - m) * r
-            g = torch.where(h > 0, dy, SLOPE * dy).to(m.dtype)
-            mean_g, mean_gh = (value.mean((-2, -1), keepdim=True) for value in (g, g * h))
-            dx.copy_(r * (g - mean_g - h * mean_gh))
-
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(fused_norm, "launch", launch)
+    """Lets nhwc act here: test_nhwc.py runs its kernels, in Triton's slow interpreter."""
+    instead_of_kernels(monkeypatch)
 
 
 def make(tiny, names, *own, like=None, **settings):
@@ -274,7 +253,7 @@ def test_emulated_bf16_is_refused(tiny, monkeypatch):
         labkit.make_step(on_gpu, "bf16")
 
 
-@pytest.mark.parametrize("name", ["streams", "batched", "accumulate", "data_parallel", "fused_norm"])
+@pytest.mark.parametrize("name", ["streams", "batched", "accumulate", "data_parallel"])
 def test_batch_norm_is_refused_by_what_it_would_change(tiny, name):
     with pytest.raises(labkit.LabkitError, match=f"speed-up '{name}': batch norm.*use instance norm"):
         labkit.make_step(tiny(norm="batch"), name)
