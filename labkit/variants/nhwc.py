@@ -35,14 +35,16 @@ class NHWC(Substitutes):
     - Instance norm, activation, the sum with the skip and the reflection padding of the next convolution are two
       kernels: one reads a picture for its mean and variance, one reads it again and writes the padded result. The
       gradient is two kernels, too. PyTorch's own layers convert to NCHW before each norm, and back after it.
-    - A bias before instance norm is left out, since the mean takes it away. Its gradient is zero, and not rounding.
-    - A convolution with 3 channels in or out is one with 21, of one column in place of 7.
-    - All weights are cast together, where autocast casts each by itself.
+    - A bias before instance norm is left out, since the mean takes it away. Its gradient is exactly zero, which the
+      baseline's is but for rounding.
+    - A network's first and last convolution, with few channels on one side, take columns for channels: see `nhwc_ends`.
+    - The generators' weights are cast together, and the discriminators', where autocast casts each by itself.
 
-    Improves: memory traffic, launches, conversions of layouts. Does not help on a processor, where it does nothing
-    unless TRITON_INTERPRET=1 has Triton's interpreter run the kernels, for tests, nor at small batches without "graph":
-    a launch from Python costs the host more than one of PyTorch's. In 16 bits only what leaves a kernel is rounded; the
-    gradients of a weight that is used twice add up in 16 bits. Second derivatives are refused.
+    Improves: memory traffic, launches, conversions of layouts. At small batches it needs "graph" to help: a launch from
+    Python costs the host more than one of PyTorch's. It does nothing on a processor. (For tests TRITON_INTERPRET=1 has
+    Triton's interpreter run the kernels there, slowly.) In 16 bits the results of a kernel are rounded, but nothing
+    within; the gradients of a network that runs several times in a step add up in 16 bits. Second derivatives are
+    refused.
     """
 
     name = "nhwc"
@@ -72,30 +74,38 @@ class NHWC(Substitutes):
         return None if acts else "Triton's kernels need a GPU"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        self.ready: dict[nn.Parameter, Tensor] = {}  # of each weight, what the convolutions take
+        self.ready: dict[nn.Parameter, Tensor] = {}  # each weight as the convolutions take it, while a player learns
         if NHWC.why_inactive(self.model) is None:
-            self.model.to(memory_format=torch.channels_last)  # so that one kernel casts them all
+            self.model.to(memory_format=torch.channels_last)  # as gradients come, so that one kernel casts them all
             for network in self.model.children():
                 run = generator if isinstance(network, ResnetGenerator) else discriminator
                 self.forwards[network] = functools.partial(run, network, self.ready)
         return super().build(betas)
 
     def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        kinds = [ResnetGenerator, PatchDiscriminator] if player == "generators" else [PatchDiscriminator]
-        for kind in kinds if self.forwards else []:  # apart: who learns asks for no gradient of the others' weights
-            self.ready |= prepared([one for one in self.forwards if isinstance(one, kind)], self.computes_in)
+        # Apart: autograd would compute gradients for all that are cast together, and each player learns one kind only.
+        # The discriminators learn from pictures that the generators have made before.
+        for kind in (ResnetGenerator, PatchDiscriminator) if self.forwards else ():
+            if player == "generators" or kind is PatchDiscriminator:
+                self.ready |= prepared([one for one in self.forwards if isinstance(one, kind)], self.computes_in)
         try:
             return super().learn(player, batch)
         finally:
-            self.ready.clear()  # not sooner: the backward pass may read them on another stream
+            # Not before: the backward pass would free them one by one, and their memory would be handed out again while
+            # the other stream of "streams" still reads it.
+            self.ready.clear()
 
 
 def is_known(network: nn.Module) -> bool:
-    """True for a ResNet generator of plain residual blocks or a PatchGAN, with instance norm: it prints as one."""
+    """True for a ResNet generator of plain residual blocks or a PatchGAN, with instance norm.
+
+    It is compared with a new one of its size, as they print: a layer that somebody has changed or put in shows there.
+    """
     layers = convolutions(network)
     with torch.device("meta"):
         if type(network) is ResnetGenerator:
             ends = layers[0].in_channels, layers[-1].out_channels
+            # Beside those of the blocks there are six, three before them and three behind.
             twin: nn.Module = ResnetGenerator((len(layers) - 6) // 2, layers[0].out_channels, channels=ends)
         elif type(network) is PatchDiscriminator:
             twin = PatchDiscriminator(len(layers) - 2, layers[0].out_channels, channels=layers[0].in_channels)
@@ -115,15 +125,17 @@ def convolutions(network: nn.Module) -> list[Any]:
 def generator(network: nn.Module, ready: dict[nn.Parameter, Tensor], pictures: Tensor) -> Tensor:
     """The translations of pictures (N, C, H, W), as `ResnetGenerator.forward` computes them."""
     *layers, last = convolutions(network)
-    first, down, further, *blocks, up, higher = (ready[layer.weight] for layer in layers)
+    first, down, down_again, *blocks, up, up_again = (ready[layer.weight] for layer in layers)
+    # 7 columns, stride 1, 3 reflected pixels on each side; in the end 7 columns, no zeros beside them, tanh.
     x, _ = norm(F.conv2d(columns_as_channels(pictures, first.dtype, 7, 1, 3, True), first))
     x, _ = norm(F.conv2d(x, down, stride=2, padding=1))
-    x, skip = norm(F.conv2d(x, further, stride=2, padding=1), pad=int(bool(blocks)))
-    for left in reversed(range(len(blocks) // 2)):
-        x, _ = norm(F.conv2d(x, blocks[-2 * left - 2]), pad=1)
-        x, skip = norm(F.conv2d(x, blocks[-2 * left - 1]), skip, pad=int(left > 0))
+    x, skip = norm(F.conv2d(x, down_again, stride=2, padding=1), pad=1 if blocks else 0)
+    while blocks:
+        one, other, *blocks = blocks
+        x, _ = norm(F.conv2d(x, one), pad=1)
+        x, skip = norm(F.conv2d(x, other), skip, pad=1 if blocks else 0)
     x, _ = norm(F.conv_transpose2d(x, up, stride=2, padding=1, output_padding=1))
-    x, _ = norm(F.conv_transpose2d(x, higher, stride=2, padding=1, output_padding=1), pad=3)
+    x, _ = norm(F.conv_transpose2d(x, up_again, stride=2, padding=1, output_padding=1), pad=3)
     return channels_as_columns(F.conv2d(x, ready[last.weight]), last.bias, 7, 0, True)
 
 
@@ -131,8 +143,9 @@ def discriminator(network: nn.Module, ready: dict[nn.Parameter, Tensor], picture
     """The verdicts on pictures (N, C, H, W), as `PatchDiscriminator.forward` computes them."""
     first, *layers, last = convolutions(network)
     weight = ready[first.weight]
+    # 4 columns, stride 2, a zero on each side; in the end 4 columns, a zero on each side, no tanh.
     x = F.conv2d(columns_as_channels(pictures, weight.dtype, 4, 2, 1, False), weight, None, (2, 1), (1, 0))
-    x = F.leaky_relu(x + first.bias.to(x.dtype)[:, None, None], 0.2)
+    x = F.leaky_relu(x + first.bias.to(x.dtype)[:, None, None], 0.2)  # there is no norm, and so no kernel of ours
     for layer in layers:
         x, _ = norm(F.conv2d(x, ready[layer.weight], stride=layer.stride, padding=1), slope=0.2)
     return channels_as_columns(F.conv2d(x, ready[last.weight], padding=(1, 0)), last.bias, 4, 1, False)
@@ -142,9 +155,13 @@ def discriminator(network: nn.Module, ready: dict[nn.Parameter, Tensor], picture
 
 
 def prepared(networks: Sequence[nn.Module], dtype: torch.dtype | None) -> dict[nn.Parameter, Tensor]:
-    """Of each weight of networks of a kind, what the functions above multiply with, of this type or (None) its own."""
+    """The weights of all convolutions of networks of one kind, as the functions above take them.
+
+    They are of this type, or of their own (None). Of a network's first convolution (O, C, 7, 7) becomes
+    (O, 7 C, 7, 1), of its last one (7 O, C, 7, 1): the channels of a column lie side by side.
+    """
     rows = [convolutions(network) for network in networks]
-    unnormed = 1 if isinstance(networks[0], PatchDiscriminator) else 0  # layers at the beginning; the last is, too
+    unnormed = 1 if isinstance(networks[0], PatchDiscriminator) else 0  # layers at the beginning. The last one is, too
     weights = [layer.weight for layers in rows for layer in layers]
     idle = [layer.bias for layers in rows for layer in layers[unnormed:-1]]
     ready = dict(zip(weights, Cast.apply(dtype or weights[0].dtype, idle, *weights, *idle), strict=True))
@@ -158,11 +175,14 @@ def prepared(networks: Sequence[nn.Module], dtype: torch.dtype | None) -> dict[n
 def aligned(weight: Tensor, dim: int) -> Tensor:
     """A weight with the channels last, and zeros for more of them in this dimension, to a multiple of 8."""
     more = [0, 0] * (3 - dim) + [0, -weight.shape[dim] % ALIGNED]
-    return F.pad(weight, more).clone(memory_format=torch.channels_last)  # a view may have other strides for its width 1
+    return F.pad(weight, more).clone(memory_format=torch.channels_last)  # a view of width 1 may have other strides
 
 
 class Cast(torch.autograd.Function):
-    """Copies of weights in another type, made together. The biases in `idle` get zeros as their gradients."""
+    """Copies of weights in another type, made together. The biases in `idle` get zeros for gradients: Adam wants some.
+
+    They are given twice, as autograd does not look into lists.
+    """
 
     @staticmethod
     def forward(ctx: Any, dtype: torch.dtype, idle: list[Tensor], *tensors: Tensor) -> tuple[Tensor, ...]:

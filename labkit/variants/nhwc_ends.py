@@ -1,8 +1,9 @@
-"""nhwc, the first and the last convolution of a network, which have 3 channels on one side, where tensor cores take 8.
+"""nhwc, the first and the last convolution of a network, which have few channels on one side: tensor cores take 8.
 
-A convolution of 7 x 7 with 3 channels in is one of 7 x 1 with 21: `columns_as_channels` puts the 7 columns that it
-covers side by side, as channels of one pixel. One with 3 channels out is one of 7 x 1 into 21, which
-`channels_as_columns` adds up, each shifted by its column. The sums have the same terms. Zeros fill up to 24 channels.
+A generator's first convolution, of 7 x 7 with 3 channels in, is one of 7 x 1 with 21: `columns_as_channels` puts the
+7 columns that it covers side by side, as channels of one pixel. Its last one, with 3 channels out, is one of 7 x 1 into
+21, which `channels_as_columns` adds up, each shifted by its column. The sums have the same terms. Zeros fill up to 24
+channels. A discriminator's have 4 columns. Lane c + C * column of a pixel is channel c of a column.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from labkit.variants.nhwc_norm import operator, pixels_first, run
 
 tl: Any = None  # triton.language, set by `as_triton`
-ALIGNED = 8  # channels: tensor cores read 16 bytes of a pixel at a time
+ALIGNED = 8  # channels of 16 bits: tensor cores read 16 bytes of a pixel at a time
 TILE = 64  # pixels that a program writes, with all their channels
 
 
@@ -50,16 +51,16 @@ class ChannelsAsColumns(torch.autograd.Function):
     def forward(ctx: Any, y: Tensor, bias: Tensor, columns: int, pad: int, tanh: bool) -> Tensor:
         out = ADD(pixels_first(y), bias, columns, pad, tanh)
         ctx.save_for_backward(out)
-        ctx.wide, ctx.dtype, ctx.arguments = y.shape[1], y.dtype, (columns, pad, tanh)
+        ctx.lanes, ctx.dtype, ctx.arguments = y.shape[1], y.dtype, (columns, pad, tanh)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple:
         (out,) = ctx.saved_tensors
-        dy = SPREAD(d_out.contiguous(), out, ctx.wide, ctx.dtype, *ctx.arguments)
+        dy = SPREAD(d_out.contiguous(), out, ctx.lanes, ctx.dtype, *ctx.arguments)
         _, pad, _ = ctx.arguments
-        own = slice(pad * out.shape[1], (pad + 1) * out.shape[1])  # not shifted, so each gradient is there once
+        own = slice(pad * out.shape[1], (pad + 1) * out.shape[1])  # of the column that is not shifted
         d_bias = dy[..., own].sum((0, 1, 2), dtype=out.dtype) if ctx.needs_input_grad[1] else None
         return dy.permute(0, 3, 1, 2), d_bias, None, None, None
 
@@ -73,9 +74,9 @@ def nhwc_pack(x: Tensor, dtype: torch.dtype, columns: int, stride: int, pad: int
     """The result of `columns_as_channels`, (N, rows, W', columns * C and some zeros)."""
     batch, channels, height, width = x.shape
     rows, across = height + 2 * pad if reflect else height, (width + 2 * pad - columns) // stride + 1
-    wide = channels * columns + -channels * columns % ALIGNED
-    y = x.new_empty(batch, rows, across, wide, dtype=dtype)
-    flags = dict(COLUMNS=columns, STRIDE=stride, PAD=pad, REFLECT=reflect, C=channels, WIDE=wide)
+    lanes = channels * columns + -channels * columns % ALIGNED
+    y = x.new_empty(batch, rows, across, lanes, dtype=dtype)
+    flags = dict(COLUMNS=columns, STRIDE=stride, PAD=pad, REFLECT=reflect, C=channels, WIDE=lanes)
     launch(pack_kernel, y, x, y, height, width, rows, across, **flags)
     return y
 
@@ -92,22 +93,22 @@ def nhwc_unpack(
 
 def nhwc_add(y: Tensor, bias: Tensor, columns: int, pad: int, tanh: bool) -> Tensor:
     """The result of `channels_as_columns`."""
-    batch, height, width, wide = y.shape
+    batch, height, width, lanes = y.shape
     across = width + 2 * pad - columns + 1
     out = bias.new_empty(batch, len(bias), height, across)
-    flags = dict(COLUMNS=columns, PAD=pad, TANH=tanh, C=len(bias), WIDE=wide)
+    flags = dict(COLUMNS=columns, PAD=pad, TANH=tanh, C=len(bias), WIDE=lanes)
     launch(add_kernel, out.permute(0, 2, 3, 1), y, bias, out, height, width, across, **flags)
     return out
 
 
 def nhwc_spread(
-    d_out: Tensor, out: Tensor, wide: int, dtype: torch.dtype, columns: int, pad: int, tanh: bool
+    d_out: Tensor, out: Tensor, lanes: int, dtype: torch.dtype, columns: int, pad: int, tanh: bool
 ) -> Tensor:
     """The gradient of y."""
     batch, channels, height, across = out.shape
     width = across - 2 * pad + columns - 1
-    dy = out.new_empty(batch, height, width, wide, dtype=dtype)
-    flags = dict(COLUMNS=columns, PAD=pad, TANH=tanh, C=channels, WIDE=wide)
+    dy = out.new_empty(batch, height, width, lanes, dtype=dtype)
+    flags = dict(COLUMNS=columns, PAD=pad, TANH=tanh, C=channels, WIDE=lanes)
     launch(spread_kernel, dy, d_out, out, dy, height, width, across, **flags)
     return dy
 
@@ -118,8 +119,8 @@ PACK, UNPACK, ADD, SPREAD = map(operator, (nhwc_pack, nhwc_unpack, nhwc_add, nhw
 def launch(kernel: Callable, result: Tensor, *arguments: Any, **constants: Any) -> None:
     """Runs a kernel on all pixels of the result (N, H, W, C), TILE at a time, each with all its channels."""
     grid = (result.shape[0], math.ceil(result.shape[1] * result.shape[2] / TILE))
-    lanes = 2 ** math.ceil(math.log2(result.shape[3]))
-    run(kernel, grid, result, *arguments, **constants, LANES=lanes, TILE=TILE, num_warps=4)
+    most = 2 ** math.ceil(math.log2(result.shape[3]))
+    run(kernel, grid, result, *arguments, **constants, LANES=most, TILE=TILE, num_warps=4)
 
 
 # ---- the kernels: a program writes TILE pixels p of a picture, each with all its channels, in LANES

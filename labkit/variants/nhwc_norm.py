@@ -1,14 +1,21 @@
 """nhwc, between two convolutions: instance norm, activation, skip and padding, as two kernels each way.
 
-All pictures here lie in memory with the channels last, (N, H, W, C): the channels of a pixel side by side. So a program
-reads whole pixels, CHANNELS of each, and adds up over pixels.
+All pictures here lie in memory with the channels last, (N, H, W, C): the channels of a pixel side by side. A program
+reads CHANNELS neighbouring channels of each pixel, and adds up over pixels.
 
-    forward    `sums_kernel`           reads x                      writes partial sums of each channel
-               `norm_kernel`           reads x and the skip         writes the padded result
-    backward   `gradient_sums_kernel`  reads x and dy               writes g, the norm's gradient, and partial sums
-               `norm_backward_kernel`  reads x and g                writes the gradient of x
+    kernel                  reads                                             writes
+    `sums_kernel`           x                                                 a part's sums of each channel
+    `norm_kernel`           x, the sums, the skip                             the padded result, mean and 1 / deviation
+    `gradient_sums_kernel`  x, mean and 1 / deviation, the gradients of the   g, the gradient of the norm before its
+                            padded result and of the next skip                activation; a part's sums of g and g h
+    `norm_backward_kernel`  x, g, the sums                                    the gradient of x
 
-A channel's mean needs all its pixels, and programs cannot wait for each other: hence two kernels, and not one.
+A channel's mean needs all its pixels, and programs cannot wait for each other: hence two kernels each way, and not one.
+A program for a whole picture could do with one, but would leave most of the GPU idle.
+
+A residual block's forward pass is convolution, sums, norm (ReLU), convolution, sums, norm (skip). It keeps the padded
+inputs and the results of both convolutions. Its skip is the inside of the block's padded input, and the skip's gradient
+is the `g` of its second norm: the block before reads it with the gradient of its padded result.
 """
 
 from __future__ import annotations
@@ -23,17 +30,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 tl: Any = None  # triton.language, set by `as_triton`
-PIXELS, CHANNELS = 64, 64  # what a program holds at a time, at most: in 16 bits 128 bytes of each pixel
-WARPS = 4  # of a program: they take 16 pixels at a time, and a thread adds up its own before it meets the others
+PIXELS, CHANNELS = 64, 64  # a tile, which a program holds at a time: in 16 bits 128 bytes of each pixel
+WARPS = 4  # of a program, for a tile of this size
+ROWS = 4  # pixels that a warp reads at once, 16 bytes a thread: a thread adds up its own before it meets the others
 SUMMING, WRITING = 512, 1024  # programs to aim at, of a kernel that adds up and of one that only writes
-MOST_PARTS = 64  # into which the pixels of a picture are divided for a sum; beyond a quarter of it, tiles are larger
+MOST_PARTS = 64  # of a picture's pixels, for a sum
 
 
 def norm(x: Tensor, skip: Tensor | None = None, slope: float = 0.0, pad: int = 0) -> tuple[Tensor, Tensor]:
-    """Instance norm of x plus `skip`, or else its activation, which multiplies negative results by `slope`.
+    """The instance norm of x plus a skip; or, without one, its activation, with negative results times `slope`.
 
     Args:
-        x, skip: (N, C, H, W), with the channels last in memory, or a copy is made.
+        x: (N, C, H, W). It is copied if it has not the channels last in memory.
+        skip: (N, C, H, W), the second result of an earlier `norm`.
         pad: reflected pixels on each side of the result, less than H and W.
 
     Returns:
@@ -86,13 +95,13 @@ def operator(function: Callable) -> Callable:
 def nhwc_norm(x: Tensor, skip: Tensor | None, eps: float, slope: float, pad: int) -> tuple[Tensor, Tensor]:
     """The padded result, and each channel's mean and 1 / deviation (N, 1, 2, C), in float32 at least."""
     batch, height, width, channels = x.shape
-    dtype, (parts, wide) = torch.promote_types(x.dtype, torch.float32), parts_of_sum(x)
+    dtype, (parts, larger) = torch.promote_types(x.dtype, torch.float32), parts_of_sum(x)
     y = x.new_empty(batch, height + 2 * pad, width + 2 * pad, channels)
     statistics, sums = (x.new_empty(batch, n, 2, channels, dtype=dtype) for n in (1, parts))
     pixels, written = height * width, y.shape[1] * y.shape[2]
-    launch(sums_kernel, x, pixels, parts, x, sums, pixels, channels, wide=wide, ROWS=4 * WARPS * wide)
-    flags = {"SUMMED": parts, "EPS": eps, "SLOPE": slope, "PAD": pad, "HAS_SKIP": skip is not None}
-    added = x if skip is None else skip
+    launch(sums_kernel, x, pixels, parts, x, sums, pixels, channels, larger=larger, ROWS=ROWS * WARPS * larger)
+    flags = {"SUM_PARTS": parts, "EPS": eps, "SLOPE": slope, "PAD": pad, "HAS_SKIP": skip is not None}
+    added = x if skip is None else skip  # any tensor: without a skip it is not read
     arguments = x, sums, statistics, added, y, *added.stride()[:3], height, width, channels
     launch(norm_kernel, x, written, parts_of(x, written), *arguments, **flags)
     return y, statistics
@@ -101,17 +110,18 @@ def nhwc_norm(x: Tensor, skip: Tensor | None, eps: float, slope: float, pad: int
 def nhwc_norm_backward(
     x: Tensor, statistics: Tensor, dy: Tensor, d_inner: Tensor | None, slope: float, pad: int
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x and of the norm, which is the skip's, for those of the padded result and its inner part."""
+    """The gradients of x and of the norm, also the skip's, for those of the padded result and of its inner part."""
     batch, height, width, channels = x.shape
-    dx, g, (parts, wide) = torch.empty_like(x), torch.empty_like(x), parts_of_sum(x)
+    dx, g, (parts, larger) = torch.empty_like(x), torch.empty_like(x), parts_of_sum(x)
     sums = x.new_empty(batch, parts, 2, channels, dtype=statistics.dtype)
+    # Without a gradient of the inner part, any tensor stands for it: it is not read.
     arguments = x, statistics, dy, dy if d_inner is None else d_inner, g, sums, height, width, channels
-    flags = {"SLOPE": slope, "PAD": pad, "HAS_INNER": d_inner is not None, "ROWS": 4 * WARPS * wide}
-    flags |= {"maxnreg": 128 if pad else None}  # with more registers, a multiprocessor would run 3 programs, and not 4
+    flags = {"SLOPE": slope, "PAD": pad, "HAS_INNER": d_inner is not None, "ROWS": ROWS * WARPS * larger}
     pixels = height * width
-    launch(gradient_sums_kernel, x, pixels, parts, *arguments, wide=wide, **flags)
+    # With padding it would take some registers more than 128, and a multiprocessor could run fewer programs at a time.
+    launch(gradient_sums_kernel, x, pixels, parts, *arguments, larger=larger, maxnreg=128 if pad else None, **flags)
     arguments = x, statistics, g, sums, dx, pixels, channels
-    launch(norm_backward_kernel, x, pixels, parts_of(x, pixels), *arguments, SUMMED=parts)
+    launch(norm_backward_kernel, x, pixels, parts_of(x, pixels), *arguments, SUM_PARTS=parts)
     return dx, g
 
 
@@ -119,19 +129,22 @@ NORM, NORM_BACKWARD = operator(nhwc_norm), operator(nhwc_norm_backward)
 
 
 def parts_of(x: Tensor, pixels: int) -> int:
-    """Into how many parts to divide that many pixels of each picture (N, H, W, C), to write them: none is empty."""
+    """Into how many parts to divide that many pixels of each picture of x to write them: about WRITING in all."""
     tiles = math.ceil(pixels / PIXELS)
     return math.ceil(tiles / math.ceil(tiles * pictures_of(x) / WRITING))
 
 
 def parts_of_sum(x: Tensor) -> tuple[int, int]:
-    """Into how many parts to divide the pixels of x for a sum, a power of two, and the size of a tile, in PIXELS."""
-    for wide in (1, 16 // WARPS):  # 16 warps where parts would be many: the next kernel's programs add up all of them
-        most = min(SUMMING / wide / pictures_of(x), math.ceil(x.shape[1] * x.shape[2] / PIXELS / wide), MOST_PARTS)
-        parts = 2 ** int(math.log2(max(1, most)))
+    """Into how many parts to divide the pixels of x for a sum, a power of two, and how many times as large a tile is.
+
+    All programs of the next kernel add up all parts. So where they would be many, tiles are larger, with more warps.
+    """
+    for larger in (1, 16 // WARPS):
+        tiles = math.ceil(x.shape[1] * x.shape[2] / PIXELS / larger)
+        parts = 2 ** int(math.log2(max(1, min(SUMMING / larger / pictures_of(x), tiles, MOST_PARTS))))
         if parts <= MOST_PARTS / 4:
             break
-    return parts, wide
+    return parts, larger
 
 
 def pictures_of(x: Tensor) -> int:
@@ -144,11 +157,11 @@ def channels_of(x: Tensor) -> int:
     return min(CHANNELS, 2 ** math.ceil(math.log2(x.shape[3])))
 
 
-def launch(kernel: Callable, x: Tensor, pixels: int, parts: int, *given: Any, wide: int = 1, **flags: Any) -> None:
-    """Runs a kernel on so many parts of each picture's pixels, for x (N, H, W, C), in tiles of PIXELS * wide."""
-    tile, channels = PIXELS * wide, channels_of(x)
+def launch(kernel: Callable, x: Tensor, pixels: int, parts: int, *given: Any, larger: int = 1, **flags: Any) -> None:
+    """Runs a kernel on so many parts of each picture's pixels, for x (N, H, W, C), in tiles `larger` times as large."""
+    tile, channels = PIXELS * larger, channels_of(x)
     each = math.ceil(math.ceil(pixels / parts) / tile) * tile  # pixels of a part
-    flags |= {"PARTS": parts, "PIXELS": tile, "CHANNELS": channels, "num_warps": WARPS * wide}
+    flags |= {"PARTS": parts, "TILE": tile, "CHANNELS": channels, "num_warps": WARPS * larger}
     run(kernel, (x.shape[0] * parts, math.ceil(x.shape[3] / channels)), x, *given, each, **flags)
 
 
@@ -176,22 +189,22 @@ def as_triton(kernel: Callable) -> Any:
 
 def sums_kernel(  # type: ignore[no-untyped-def]
     x, sums, pixels, channels, each,
-    PARTS: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr
+    PARTS: tl.constexpr, TILE: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
-    """Writes the sums of x and of its squares, both less the picture's first pixel, or digits would cancel."""
+    """Writes the sums of d and of d * d, for d = x less the picture's first pixel: else digits would cancel."""
     picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
     x += picture.to(tl.int64) * pixels * channels
     total = tl.zeros((ROWS, CHANNELS), sums.dtype.element_ty)
     squares = tl.zeros((ROWS, CHANNELS), sums.dtype.element_ty)
     first = tl.load(x + c, mask=c < channels, other=0.0).to(total.dtype)
-    for start in range(part * each, tl.minimum(part * each + each, pixels), PIXELS):
-        p = start + tl.arange(0, PIXELS)[:, None]
+    for start in range(part * each, tl.minimum(part * each + each, pixels), TILE):
+        p = start + tl.arange(0, TILE)[:, None]
         inside = (p < pixels) & (c < channels)
         d = tl.load(x + p * channels + c, mask=inside, other=0.0).to(total.dtype) - first
         d = tl.where(inside, d, 0.0)
-        total += tl.sum(tl.reshape(d, (PIXELS // ROWS, ROWS, CHANNELS)), 0)
-        squares += tl.sum(tl.reshape(d * d, (PIXELS // ROWS, ROWS, CHANNELS)), 0)
+        total += tl.sum(tl.reshape(d, (TILE // ROWS, ROWS, CHANNELS)), 0)
+        squares += tl.sum(tl.reshape(d * d, (TILE // ROWS, ROWS, CHANNELS)), 0)
     place = sums + ((picture * PARTS + part) * 2) * channels + c
     tl.store(place, tl.sum(total, 0)[None, :], mask=c < channels)
     tl.store(place + channels, tl.sum(squares, 0)[None, :], mask=c < channels)
@@ -199,8 +212,8 @@ def sums_kernel(  # type: ignore[no-untyped-def]
 
 def norm_kernel(  # type: ignore[no-untyped-def]
     x, sums, statistics, skip, y, skip_n, skip_h, skip_w, height, width, channels, each,
-    SUMMED: tl.constexpr, EPS: tl.constexpr, SLOPE: tl.constexpr, PAD: tl.constexpr, HAS_SKIP: tl.constexpr,
-    PARTS: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr
+    SUM_PARTS: tl.constexpr, EPS: tl.constexpr, SLOPE: tl.constexpr, PAD: tl.constexpr, HAS_SKIP: tl.constexpr,
+    PARTS: tl.constexpr, TILE: tl.constexpr, CHANNELS: tl.constexpr
 ):  # fmt: skip
     """Writes each channel's mean and 1 / deviation, and to y the padded result. The skip has strides of its own."""
     picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
@@ -209,7 +222,7 @@ def norm_kernel(  # type: ignore[no-untyped-def]
     x += picture.to(tl.int64) * height * width * channels
     y += picture.to(tl.int64) * pixels * channels
     skip += picture.to(tl.int64) * skip_n
-    place = sums + ((picture * SUMMED + tl.arange(0, SUMMED)[:, None]) * 2) * channels + c
+    place = sums + ((picture * SUM_PARTS + tl.arange(0, SUM_PARTS)[:, None]) * 2) * channels + c
     shift = tl.sum(tl.load(place, mask=c < channels, other=0.0), 0)[None, :] / (height * width)
     square = tl.sum(tl.load(place + channels, mask=c < channels, other=0.0), 0)[None, :] / (height * width)
     m = tl.load(x + c, mask=c < channels, other=0.0).to(shift.dtype) + shift
@@ -217,8 +230,8 @@ def norm_kernel(  # type: ignore[no-untyped-def]
     if part == 0:
         tl.store(statistics + picture * 2 * channels + c, m, mask=c < channels)
         tl.store(statistics + (picture * 2 + 1) * channels + c, r, mask=c < channels)
-    for start in range(part * each, tl.minimum(part * each + each, pixels), PIXELS):
-        p = start + tl.arange(0, PIXELS)[:, None]
+    for start in range(part * each, tl.minimum(part * each + each, pixels), TILE):
+        p = start + tl.arange(0, TILE)[:, None]
         inside = (p < pixels) & (c < channels)
         i, j = tl.abs(p // across - PAD), tl.abs(p % across - PAD)  # reflected above, and at the left
         i, j = tl.where(i < height, i, 2 * height - 2 - i), tl.where(j < width, j, 2 * width - 2 - j)
@@ -232,9 +245,12 @@ def norm_kernel(  # type: ignore[no-untyped-def]
 def gradient_sums_kernel(  # type: ignore[no-untyped-def]
     x, statistics, dy, d_inner, g, sums, height, width, channels, each,
     SLOPE: tl.constexpr, PAD: tl.constexpr, HAS_INNER: tl.constexpr,
-    PARTS: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr
+    PARTS: tl.constexpr, TILE: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
-    """Writes the gradient g of the norm h, from those of the padded result and its inner part; sums of g and g h."""
+    """Writes g, the gradient of the norm h before its activation, and sums of g and g h.
+
+    A pixel's gradient is that of its place in the padded result, of its images in the border, and of the next skip.
+    """
     picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
     across, pixels = width + 2 * PAD, height * width
@@ -245,19 +261,19 @@ def gradient_sums_kernel(  # type: ignore[no-untyped-def]
     m = tl.load(statistics + picture * 2 * channels + c, mask=c < channels, other=0.0)
     r = tl.load(statistics + (picture * 2 + 1) * channels + c, mask=c < channels, other=0.0)
     sum_g, sum_gh = tl.zeros((ROWS, CHANNELS), m.dtype), tl.zeros((ROWS, CHANNELS), m.dtype)
-    for start in range(part * each, tl.minimum(part * each + each, pixels), PIXELS):
-        p = start + tl.arange(0, PIXELS)[:, None]
+    for start in range(part * each, tl.minimum(part * each + each, pixels), TILE):
+        p = start + tl.arange(0, TILE)[:, None]
         inside = (p < pixels) & (c < channels)
         i, j = p // width, p % width
-        own = tl.zeros((PIXELS, CHANNELS), m.dtype)
+        gradient = tl.zeros((TILE, CHANNELS), m.dtype)
         for vertical in tl.static_range(3 if PAD else 1):  # the pixel's row, and its images above and below the picture
             row, up, reached = i + PAD, inside, True
             if vertical == 1:
                 row, up, reached = PAD - i, inside & (i >= 1) & (i <= PAD), start // width <= PAD
             if vertical == 2:
                 row, up = 2 * height - 2 - i + PAD, inside & (i >= height - 1 - PAD) & (i <= height - 2)
-                reached = (start + PIXELS - 1) // width >= height - 1 - PAD
-            if reached:  # by this tile
+                reached = (start + TILE - 1) // width >= height - 1 - PAD
+            if reached:  # a tile far from the edge has no row with such an image
                 for sideways in tl.static_range(3 if PAD else 1):  # the pixel itself, and its images left and right
                     column, there = j + PAD, up
                     if sideways == 1:
@@ -265,14 +281,14 @@ def gradient_sums_kernel(  # type: ignore[no-untyped-def]
                     if sideways == 2:
                         column, there = 2 * width - 2 - j + PAD, up & (j >= width - 1 - PAD) & (j <= width - 2)
                     at = (row * across + column) * channels + c
-                    own += tl.load(dy + at, mask=there, other=0.0).to(m.dtype)
+                    gradient += tl.load(dy + at, mask=there, other=0.0).to(m.dtype)
         if HAS_INNER:
-            own += tl.load(d_inner + p * channels + c, mask=inside, other=0.0).to(m.dtype)
+            gradient += tl.load(d_inner + p * channels + c, mask=inside, other=0.0).to(m.dtype)
         h = (tl.load(x + p * channels + c, mask=inside, other=0.0).to(m.dtype) - m) * r
-        own = tl.where(h > 0, own, SLOPE * own)
-        tl.store(g + p * channels + c, own, mask=inside)
-        sum_g += tl.sum(tl.reshape(own, (PIXELS // ROWS, ROWS, CHANNELS)), 0)
-        sum_gh += tl.sum(tl.reshape(own * h, (PIXELS // ROWS, ROWS, CHANNELS)), 0)
+        gradient = tl.where(h > 0, gradient, SLOPE * gradient)
+        tl.store(g + p * channels + c, gradient, mask=inside)
+        sum_g += tl.sum(tl.reshape(gradient, (TILE // ROWS, ROWS, CHANNELS)), 0)
+        sum_gh += tl.sum(tl.reshape(gradient * h, (TILE // ROWS, ROWS, CHANNELS)), 0)
     place = sums + ((picture * PARTS + part) * 2) * channels + c
     tl.store(place, tl.sum(sum_g, 0)[None, :], mask=c < channels)
     tl.store(place + channels, tl.sum(sum_gh, 0)[None, :], mask=c < channels)
@@ -280,7 +296,7 @@ def gradient_sums_kernel(  # type: ignore[no-untyped-def]
 
 def norm_backward_kernel(  # type: ignore[no-untyped-def]
     x, statistics, g, sums, dx, pixels, channels, each,
-    SUMMED: tl.constexpr, PARTS: tl.constexpr, PIXELS: tl.constexpr, CHANNELS: tl.constexpr
+    SUM_PARTS: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr, CHANNELS: tl.constexpr
 ):  # fmt: skip
     """Writes r * (g - mean(g) - h * mean(g h)) to dx."""
     picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
@@ -290,12 +306,12 @@ def norm_backward_kernel(  # type: ignore[no-untyped-def]
     dx += picture.to(tl.int64) * pixels * channels
     m = tl.load(statistics + picture * 2 * channels + c, mask=c < channels, other=0.0)
     r = tl.load(statistics + (picture * 2 + 1) * channels + c, mask=c < channels, other=0.0)
-    place = sums + ((picture * SUMMED + tl.arange(0, SUMMED)[:, None]) * 2) * channels + c
+    place = sums + ((picture * SUM_PARTS + tl.arange(0, SUM_PARTS)[:, None]) * 2) * channels + c
     mean_g = tl.sum(tl.load(place, mask=c < channels, other=0.0), 0)[None, :] / pixels
     mean_gh = tl.sum(tl.load(place + channels, mask=c < channels, other=0.0), 0)[None, :] / pixels
-    for start in range(part * each, tl.minimum(part * each + each, pixels), PIXELS):
-        p = start + tl.arange(0, PIXELS)[:, None]
+    for start in range(part * each, tl.minimum(part * each + each, pixels), TILE):
+        p = start + tl.arange(0, TILE)[:, None]
         inside = (p < pixels) & (c < channels)
         h = (tl.load(x + p * channels + c, mask=inside, other=0.0).to(m.dtype) - m) * r
-        own = tl.load(g + p * channels + c, mask=inside, other=0.0).to(m.dtype)
-        tl.store(dx + p * channels + c, r * (own - mean_g - h * mean_gh), mask=inside)
+        gradient = tl.load(g + p * channels + c, mask=inside, other=0.0).to(m.dtype)
+        tl.store(dx + p * channels + c, r * (gradient - mean_g - h * mean_gh), mask=inside)

@@ -170,16 +170,16 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from labkit.variants import nhwc_ends as e, nhwc_norm as n
 
-part = {"PARTS": 8, "PIXELS": 64, "CHANNELS": 64}
+part = {"PARTS": 8, "TILE": 64, "CHANNELS": 64}
 types = dict.fromkeys(("x", "y", "dy", "dx", "g", "d_inner", "skip"), "*bf16")
 types |= dict.fromkeys(("sums", "statistics", "bias", "out", "d_out"), "*fp32")
 thin = {"C": 3, "WIDE": 24, "TILE": 64, "COLUMNS": 7, "PAD": 3}
 for kernel, constants in (
     (n.sums_kernel, part | {"ROWS": 16}),
-    (n.norm_kernel, part | {"SUMMED": 8, "EPS": 1e-5, "SLOPE": 1.0, "PAD": 1, "HAS_SKIP": True}),
+    (n.norm_kernel, part | {"SUM_PARTS": 8, "EPS": 1e-5, "SLOPE": 1.0, "PAD": 1, "HAS_SKIP": True}),
     (n.gradient_sums_kernel, part | {"SLOPE": 0.0, "PAD": 3, "HAS_INNER": True, "ROWS": 16}),
-    (n.gradient_sums_kernel, part | {"PIXELS": 256, "SLOPE": 0.0, "PAD": 1, "HAS_INNER": True, "ROWS": 64}),
-    (n.norm_backward_kernel, part | {"SUMMED": 8}),
+    (n.gradient_sums_kernel, part | {"TILE": 256, "SLOPE": 0.0, "PAD": 1, "HAS_INNER": True, "ROWS": 64}),
+    (n.norm_backward_kernel, part | {"SUM_PARTS": 8}),
     (e.pack_kernel, thin | {"STRIDE": 1, "REFLECT": True, "LANES": 32}),
     (e.unpack_kernel, thin | {"STRIDE": 1, "REFLECT": True, "LANES": 4}),
     (e.add_kernel, thin | {"TANH": True, "LANES": 4}),
@@ -187,7 +187,7 @@ for kernel, constants in (
 ):
     compiled = n.as_triton(kernel)
     signature = {name: "constexpr" if name in constants else types.get(name, "i32") for name in compiled.arg_names}
-    options = {"num_warps": constants.get("PIXELS", 64) // 16, "maxnreg": 128}
+    options = {"num_warps": constants["TILE"] // 16, "maxnreg": 128}
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
     triton.compile(ASTSource(compiled, signature, constants), target=target, options=options)
 """
