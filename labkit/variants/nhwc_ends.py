@@ -113,7 +113,7 @@ def nhwc_spread(
     return dy
 
 
-PACK, UNPACK, ADD, SPREAD = map(operator, (nhwc_pack, nhwc_unpack, nhwc_add, nhwc_spread))
+PACK, UNPACK, ADD, SPREAD = operator(nhwc_pack), operator(nhwc_unpack), operator(nhwc_add), operator(nhwc_spread)
 
 
 def launch(kernel: Callable, result: Tensor, *arguments: Any, **constants: Any) -> None:

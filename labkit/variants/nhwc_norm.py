@@ -120,8 +120,8 @@ def nhwc_norm_backward(
     pixels = height * width
     # With padding it would take some registers more than 128, and a multiprocessor could run fewer programs at a time.
     launch(gradient_sums_kernel, x, pixels, parts, *arguments, larger=larger, maxnreg=128 if pad else None, **flags)
-    arguments = x, statistics, g, sums, dx, pixels, channels
-    launch(norm_backward_kernel, x, pixels, parts_of(x, pixels), *arguments, SUM_PARTS=parts)
+    others = statistics, g, sums, dx
+    launch(norm_backward_kernel, x, pixels, parts_of(x, pixels), x, *others, pixels, channels, SUM_PARTS=parts)
     return dx, g
 
 
