@@ -100,7 +100,7 @@ def nhwc_norm(x: Tensor, skip: Tensor | None, eps: float, slope: float, pad: int
     statistics, sums = (x.new_empty(batch, n, 2, channels, dtype=dtype) for n in (1, parts))
     pixels, written = height * width, y.shape[1] * y.shape[2]
     launch(sums_kernel, x, pixels, parts, x, sums, pixels, channels, larger=larger, ROWS=ROWS * WARPS * larger)
-    flags = {"SUM_PARTS": parts, "EPS": eps, "SLOPE": slope, "PAD": pad, "HAS_SKIP": skip is not None}
+    flags: dict[str, Any] = {"SUM_PARTS": parts, "EPS": eps, "SLOPE": slope, "PAD": pad, "HAS_SKIP": skip is not None}
     added = x if skip is None else skip  # any tensor: without a skip it is not read
     arguments = x, sums, statistics, added, y, *added.stride()[:3], height, width, channels
     launch(norm_kernel, x, written, parts_of(x, written), *arguments, **flags)
