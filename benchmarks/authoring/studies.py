@@ -35,7 +35,7 @@ import torch
 from torchvision.utils import make_grid
 
 import labkit
-from examples.parallel.apart import RanksApart, apart
+from examples.parallel.apart import Alone, apart
 from examples.parallel.averaging import OUTER, averaged
 from labcourse.shipped import DATA, STUDY_PICTURES
 from labkit import ranks
@@ -259,14 +259,9 @@ def times_together(study: str, batch_size: int, size: int) -> Mapping[str, list[
     if study == "averaged":
         runs["a rank"] = partial(alone, part, part)
     else:
-        mine = apart(deviation_gan(), exchange_every=10**9)
-        own_run = super(RanksApart, mine).run  # without the exchange of losses
-
-        def run(module: str) -> None:
-            mine.module = module
-            own_run(mine.inputs(part, part))
-
-        runs |= {module: partial(run, module) for module in mine.players}
+        for module in deviation_gan().players():
+            mine = labkit.make_step(deviation_gan(), type("Mine", (Alone,), dict(module=module)))
+            runs[module] = partial(mine, part, part)
     return alternate(runs, clock=time.process_time)
 
 

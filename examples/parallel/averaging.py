@@ -8,7 +8,6 @@ torch.distributed.algorithms.model_averaging.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,46 +23,29 @@ from labkit.models.step import RANGE, Batch, Step
 from labkit.variants.registry import make_step
 from labtrace.errors import check_at_least
 
-EXCLUDED = {
-    "data_parallel": "it averages gradients, and here weights are averaged",
-    "graph": "the exchange between the ranks would have to be part of the recorded graph",
-}
 OUTER = dict(lr=0.7, momentum=0.9, nesterov=True)  # of DiLoCo's outer optimiser, as its paper found best
 
 
-def averaged(
-    model: Model,
-    *speedups: str,
-    average_every: int,
-    outer: dict[str, Any] | None = None,
-    lr: float | Mapping[str, float] | None = None,
-) -> Step:
+def averaged(model: Model, average_every: int, outer: dict[str, Any] | None = None) -> Step:
     """The step of a rank that trains the whole model, and averages its weights with the other ranks now and then.
 
     Every rank has its own part of the batch, its own moments of Adam, and a pool of its own. The losses are this
-    rank's. A checkpoint holds the mean of the weights, so that it loads anywhere, and every rank's own state, so that
-    as many ranks go on as if they had never stopped.
+    rank's. A checkpoint holds the mean of the weights, with rank 0's moments and pools. Ranks that go on from one all
+    begin with these, and with an outer optimiser without momentum.
 
     Args:
         model: with the same weights on each rank.
-        speedups: names from `labkit.speedups()`, except those in `EXCLUDED`.
         average_every: steps from one average to the next.
         outer: with settings of `torch.optim.SGD`, such as `OUTER`, the ranks do not take their mean: this optimiser
             steps towards it from the previous exchange's weights, as in DiLoCo.
-        lr: as for `labkit.make_step`.
 
     Raises:
-        LabkitError: there is one process only, or a number or a speed-up does not fit.
+        LabkitError: there is one process only, or the number does not fit.
     """
     if ranks.count() < 2:
         raise LabkitError("There is one process, so there is nothing to average. Start several with torchrun.")
     check_at_least(1, average_every=average_every)
-    for name, why in EXCLUDED.items():
-        if name in speedups:
-            raise LabkitError(f"speed-up {name!r}: {why}. Leave it out.")
-    return make_step(
-        model, type("Averaged", (Averaged,), dict(average_every=average_every, outer=outer)), *speedups, lr=lr
-    )
+    return make_step(model, type("Averaged", (Averaged,), dict(average_every=average_every, outer=outer)))
 
 
 class Averaged(Step):
@@ -72,7 +54,7 @@ class Averaged(Step):
     Attributes:
         average_every: steps from one average to the next.
         outer: settings of the outer optimiser. None takes the mean itself.
-        done: steps so far.
+        done: steps of this process so far.
     """
 
     average_every: int
@@ -116,28 +98,14 @@ class Averaged(Step):
         average_parameters(self.model.parameters(), dist.group.WORLD)  # type: ignore[arg-type]  # there is one
 
     def state_dict(self) -> dict[str, Any]:
-        """The mean of the weights, with rank 0's moments and pools, and the state of every rank. All have to ask."""
-        everyone = ranks.gathered(super().state_dict())
-        models = [of_rank["model"] for of_rank in everyone]
-        outer = None
-        if self.outer is not None:
-            outer = {"anchor": self.anchor, "optimizer": self.outer_optimizer.state_dict()}
-        return {
-            **everyone[0],
-            "model": {name: torch.stack([model[name] for model in models]).mean(0) for name in models[0]},
-            "averaged": {"done": self.done, "ranks": dict(enumerate(everyone)), "outer": outer},
-        }
+        """The mean of the weights, with rank 0's moments and pools. Every rank has to ask for it."""
+        at_0, *others = ranks.gathered(super().state_dict())
+        models = [at_0["model"], *(other["model"] for other in others)]
+        return at_0 | {"model": {name: torch.stack([one[name] for one in models]).mean(0) for name in models[0]}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        saved = state.get("averaged", {"done": 0, "ranks": {}, "outer": None})
-        as_many = len(saved["ranks"]) == self.ranks
-        super().load_state_dict(saved["ranks"][ranks.number()] if as_many else state)
-        self.done = saved["done"]
-        if self.outer is None:
-            return
-        fresh: dict[str, Any] = {"anchor": self.model.parameters(), "optimizer": self.outer_optimizer.state_dict()}
-        outer = saved["outer"] or fresh  # of a run without an outer optimiser
-        with torch.no_grad():
-            for before, now in zip(self.anchor, outer["anchor"], strict=True):
-                before.copy_(now)
-        self.outer_optimizer.load_state_dict(outer["optimizer"])
+        super().load_state_dict(state)
+        if self.outer is not None:
+            with torch.no_grad():
+                for before, weight in zip(self.anchor, self.model.parameters(), strict=True):
+                    before.copy_(weight)

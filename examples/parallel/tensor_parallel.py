@@ -6,7 +6,7 @@ This splits the blocks of a small generator, and compares its output and gradien
 
 Source: Shoeybi et al. 2019, "Megatron-LM", section 3, which does the same with the two matrices of a transformer's MLP.
 By hand, since `torch.distributed.tensor` (DTensor) computes a wrong result, without an error, for a convolution that is
-split by channel, height or width (PyTorch 2.15, pytorch#186129 and #191926, tests/examples/test_tensor_parallel.py).
+split by channel, height or width (PyTorch 2.15, pytorch#186129 and #191926).
 """
 
 from __future__ import annotations

@@ -97,18 +97,17 @@ def test_every_file_is_in_a_page():
     assert set(re.findall(r"\(\.\./examples/(\S+)\)", text)) == names
 
 
-def exchange(how: str, out: Path, through: Path | None = None) -> None:
+def exchange(how: str, out: Path) -> None:
     labkit.fruit = functools.partial(labkit.fruit, n=8)
     main = runpy.run_path(str(EXAMPLES / "parallel" / "exchange_weights.py"))["main"]
-    main(how, out, through, every=1, steps=2, size=24, width=4)
+    main(how, out, every=1, steps=2, size=24, width=4)
 
 
 @pytest.mark.slow
-def test_weights_are_exchanged_by_a_job_and_by_ranks(tmp_path):
-    launch(1, tmp_path, exchange, "translator", tmp_path / "job", tmp_path / "weights")
-    assert (tmp_path / "weights" / "translator" / "weights.pt").is_file()
-    launch(2, tmp_path, exchange, "averaged", tmp_path / "averaged")
-    assert labkit.load_model(tmp_path / "averaged").kind == "CycleGAN"
+@pytest.mark.parametrize(("how", "kind"), [("apart", "DeviationGAN"), ("averaged", "CycleGAN")])
+def test_ranks_exchange_weights(tmp_path, how, kind):
+    launch(3, tmp_path, exchange, how, tmp_path / "run")
+    assert labkit.load_model(tmp_path / "run").kind == kind
 
 
 @pytest.mark.slow
