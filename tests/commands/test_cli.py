@@ -75,15 +75,11 @@ def test_profile_prints_operators_and_writes_a_trace(call, tmp_path):
 @pytest.mark.slow
 def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path):
     synthetic_trace.one_kernel().save(tmp_path / "gpu.json")
-    synthetic_trace.on_a_cpu().save(tmp_path / "cpu.json")
     status, said, _ = call("report", tmp_path / "gpu.json", "--out", tmp_path / "gpu.html")
     assert status == 0 and said.startswith("The GPU is busy 100% of the time, entirely with matrix")
     assert "gpu.html" in said
     page = (tmp_path / "gpu.html").read_text()
     assert page.count('class="figure"') == 7 and "No shapes of convolutions" in page  # nor gaps and ranges
-    call("report", tmp_path / "cpu.json", "--out", tmp_path / "cpu.html")
-    page = (tmp_path / "cpu.html").read_text()
-    assert page.count('class="figure"') == 4 and "The processor spends" in page
     status, said, _ = call("report", tmp_path / "gpu.json")
     assert said.splitlines()[-1] == str(tmp_path / "gpu.html")
     lost = synthetic_trace.SyntheticTrace()
@@ -108,9 +104,7 @@ def test_report_names_recordings_by_what_tells_them_apart(call, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "--out", "run", "--data", "."], "trainA is not a folder"),
         (["train", "--out", "run", "--data", "photos"], "/photos and no set of this name. --data takes a folder"),
-        (["train", "--out", "run", "--data", "horse2zbera"], "did you mean 'horse2zebra'"),
         (["train", "--out", "run", "--device", "cuda:99"], "device='cuda:99'"),
         (["train", "--out", "run", "--steps", "5", "--decay-steps", "6"], "constant=-1, decay=6 steps"),
         (["train", "--out", "run", "--size", "17"], "pictures of 17x17 pixels"),
@@ -121,7 +115,6 @@ def test_report_names_recordings_by_what_tells_them_apart(call, tmp_path):
         (["train", "--out", "run", "--lr", "generators=2e-4,1e-4"], "--lr generators=2e-4,1e-4: give a number"),
         (["train", "--out", "run", "--lr", "generator=2e-4"], "or one for each of generators, discriminators"),
         (["profile", "--out", "trace.txt"], "ends in .json"),
-        (["translate", "a.png", "b.png", "--run", "nowhere"], "there is no checkpoint"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_path, monkeypatch, arguments, message):

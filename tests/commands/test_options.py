@@ -100,9 +100,7 @@ def test_what_is_given_reaches_the_model(call, tmp_path, monkeypatch, kind, give
         (["--model", "DeviationGAN", "--lambda-a", "3"], "--lambda-a: a DeviationGAN has no such.*--lambda-cycle"),
         (["--judged", "codes"], "--judged: a CycleGAN has no such argument.*--gan-mode"),
         (["--discriminator", "basic", "--n-layers", "2"], "--n-layers counts the layers of --discriminator n_layers"),
-        (["--discriminator", "patch"], "discriminator='patch' is unknown"),
         (["--lambda-b", "inf"], "lambda_b=inf: a finite number"),
-        (["--model", "DeviationGAN", "--consistency", "cycle"], "set translators=2"),
     ],
 )
 def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path, command, message):

@@ -1,6 +1,8 @@
 """`Trace.audit`: every fault that is made has its row and its share of the time, and a sound recording has none."""
 
+import itertools
 import json
+from random import Random
 
 import pytest
 from synthetic_trace import SyntheticTrace, on_a_cpu, two_ranks, two_streams
@@ -136,22 +138,33 @@ def test_a_duration_that_covers_others_of_its_stream_ends_where_the_next_begins(
     assert cut.temporal().equals(sound.temporal()) and cut.kernels().equals(sound.kernels())
 
 
-def graphs(*lost):
-    """Ten steps that replay a graph of 40 kernels; by the step, how many of them were lost."""
+def graphs(lost=()):
+    """Ten steps that replay a graph of 40 kernels, without those that were lost: pairs of step and number."""
     trace = SyntheticTrace()
     for step in range(10):
         trace.range(f"ProfilerStep#{step}", 3000 * step, 2100)
         graph = trace.call(3000 * step + 50, 20, "cudaGraphLaunch")
-        for number in range(20 if step in lost else 40):
-            trace.kernel(3000 * step + 100 + 50 * number, 48, graph, name=f"g{number}")
+        for number in range(40):
+            if (step, number) not in lost:
+                trace.kernel(3000 * step + 100 + 50 * number, 48, graph, name=f"g{number}")
     return trace
 
 
-def test_replays_that_lost_the_same_kernels_are_found(tmp_path):
-    found = Trace(graphs(1, 3, 4, 8).save(tmp_path / "trace.json"))
-    assert found.audit()["events"].tolist() == [80] and found.summary()["bound_by"].item() == "unknown"
-    most = Trace(graphs(*range(9)).save(tmp_path / "trace.json"))
-    assert most.audit()["events"].tolist() == [180]
+LOST = {
+    "one, and many in a row": [(3, 1), *((4, number) for number in range(9, 28))],
+    "the same in some": list(itertools.product((1, 3, 4, 8), range(20, 40))),
+    "the same in most": list(itertools.product(range(9), range(20, 40))),
+    "others in each": [(step, number) for step in range(10) for number in Random(step).sample(range(40), 10)],
+}
+
+
+@pytest.mark.parametrize("lost", LOST.values(), ids=LOST)
+def test_kernels_that_replays_of_a_graph_lost_are_found(tmp_path, lost):
+    assert Trace(graphs().save(tmp_path / "trace.json")).audit().empty
+    found = Trace(graphs(lost).save(tmp_path / "trace.json"))
+    (row,) = found.audit().to_dict("records")
+    assert row["events"] == len(lost) and "missing in replays of a graph" in row["what"]
+    assert (found.summary()["bound_by"].item() == "unknown") == (len(lost) > 20)
 
 
 def test_a_smaller_graph_in_each_step_is_another_graph(tmp_path):

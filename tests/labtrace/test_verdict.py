@@ -1,7 +1,5 @@
 """Verdicts on traces whose cause is known: of waits, of the host's work, of the longest gaps, and of damaged files."""
 
-from random import Random
-
 import pytest
 from synthetic_trace import GPU, SyntheticTrace
 
@@ -350,24 +348,6 @@ def test_what_ran_before_or_after_the_recording_leaves_the_rest_to_be_judged(loa
     assert "not sound" not in verdict(trace)["why"] and verdict(trace)["bound_by"] != "unknown"
 
 
-def test_replays_of_one_graph_are_compared_with_each_other(load):
-    def replays(lost):
-        trace = SyntheticTrace()
-        for replay in range(10):
-            graph = trace.call(1000 * replay, 9, "cudaGraphLaunch")
-            for number in range(40):
-                if (replay, number) not in lost:
-                    trace.kernel(1000 * replay + 20 + 20 * number, 19, graph, name=f"kernel {number // 5}")
-        return load(trace)
-
-    assert replays([]).audit().empty
-    row = replays([(3, 1), *((4, number) for number in range(9, 28))]).audit().iloc[0]
-    assert "replays of a graph" in row["what"] and row["events"] == 20
-    random = Random(0)
-    found = verdict(replays([(replay, number) for replay in range(10) for number in random.sample(range(40), 10)]))
-    assert found["bound_by"] == "unknown" and "missing in replays of a graph" in found["why"]
-
-
 def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
     for rank in (0, 1):
         trace = SyntheticTrace(rank=rank, distributedInfo={"rank": rank, "world_size": 8})
@@ -399,10 +379,6 @@ def late_kernel(trace):
     next(event for event in trace.events[200:] if event["cat"] == "kernel")["ts"] += 3.6e9
 
 
-def late_operator(trace):
-    trace.operator("aten::add", 3.6e9, 5)
-
-
 def clock_ahead(trace):
     for event in trace.events:
         event["ts"] += 1e6 if event["cat"] == "kernel" else 0
@@ -421,7 +397,6 @@ def durations_0(trace):
 
 DAMAGES = {
     late_kernel: "away from all others",
-    late_operator: "away from all others",
     clock_ahead: "two clocks",
     clock_behind: "begin before their launch",
     durations_0: "no duration",
