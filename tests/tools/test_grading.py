@@ -28,13 +28,13 @@ from nbgrader.converters import GenerateAssignment
 from nbgrader.server_extensions.formgrader.handlers import template_path
 from traitlets.config import Config
 
+from tools import assignments
 from tools.grading import __main__ as grading
 from tools.grading import by_hand, report, sandbox
 from tools.grading.collect import collect, read_roster, read_table
 from tools.grading.course import Course
 from tools.grading.execute import RestoreCells, RunExercises, is_wrong, take_from_beside
 
-ROOT = Path(__file__).parents[2]
 NAME = "01_tiny"
 SECRET = "the solution of the course"
 EXERCISES = {
@@ -179,6 +179,11 @@ def graded(course, tmp_path_factory):
     deleted.cells[-1] = new_markdown_cell("Because of one kernel.")  # in place of the written answer
     del deleted.cells[3:8]  # of exercise one and two all but the text
     hand_in(folder, "deleted", deleted)
+    noted = answered(course, EXERCISES)
+    changes = {"schema_version": 2}, {"schema_version": 99, "checksum": "0"}, {"points": None}
+    for check, changed in zip(filter(is_check, noted.cells), changes, strict=True):
+        check.metadata["nbgrader"].update(changed)  # as nobody should
+    hand_in(folder, "noted", noted)
     (folder / "damaged.ipynb").write_text("no notebook")
     (folder / "right" / NAME / "labkit").mkdir()
     (folder / "right" / NAME / "labkit" / "__init__.py").write_text("raise RuntimeError('of a student')")
@@ -239,9 +244,10 @@ def test_cells_that_were_copied_or_split_are_named(graded, course):
 
 
 @in_sandbox
-def test_deleted_checks_come_back_and_what_is_missing_is_named_where_the_answer_is_wrong(graded):
+def test_checks_and_marks_are_the_course_s_and_what_is_missing_is_named_where_the_answer_is_wrong(graded):
     assert [graded[0]["deleted"][name].points for name in (*EXERCISES, "written")] == [0, 0, 2, None]
     assert [graded[0]["untouched"][name].points for name in EXERCISES] == [0, 0, 0]
+    assert [graded[0]["noted"][name].points for name in EXERCISES] == [2, 2, 2]
     assert "name 'helper' is not defined, in two, line 2" in graded[0]["broken"]["two"].message
     message = graded[0]["lacks"]["two"].message
     assert message.startswith("WrongAnswer") and message.endswith("(Not installed where answers are graded: not_here.)")
@@ -259,7 +265,7 @@ def test_what_cannot_be_graded_is_named(graded):
 def test_the_table_has_a_row_for_everybody_and_a_column_for_what_was_handed_out(graded, course):
     with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
-    assert set(rows) == {*CLASS, "broken", "untouched", "deleted", "absent"}
+    assert set(rows) == {*CLASS, "broken", "untouched", "deleted", "noted", "absent"}
     points = [f"{NAME} {name} (of 2)" for name in EXERCISES]
     points += [f"{NAME} written (of 4)", f"{NAME} (of 10)", f"{NAME} notes"]
     assert [*rows["right"]] == ["student", "last_name", "first_name", *points]
@@ -437,6 +443,29 @@ def test_one_bad_file_costs_nobody_else_the_results(own, capsys):
     assert re.search("^bob,.*not graded: .*Error", (own.root / "grades.csv").read_text(), re.MULTILINE)
 
 
+@in_sandbox
+def test_the_class_list_is_remembered_but_not_who_was_late(own, tmp_path):
+    people = "Identifier,Full name,Status\nParticipant 1,ada,Submitted - 2 days late\nParticipant 2,Bo Li,\n"
+    (tmp_path / "students.csv").write_text(people)
+    row_of(own, "--students", str(tmp_path / "students.csv"))
+    with_list = (own.root / "grades.csv").read_text()
+    assert "Bo_Li,,Bo Li" in with_list
+    row_of(own)
+    assert (own.root / "grades.csv").read_text() == with_list
+    assert [row.get("late", "") for row in read_roster(own.root / "class_list.csv")] == ["", ""]
+
+
+def test_changed_notebooks_are_named(released, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(assignments, "ROOT", tmp_path)
+    (tmp_path / "notebooks").mkdir()
+    own = shutil.copy(released / "source" / NAME / f"{NAME}.ipynb", tmp_path / "notebooks")
+    assert grading.changed(Course(released)) == []
+    nbformat.write(new_notebook(cells=tiny_notebook().cells[1:]), own)
+    with pytest.raises(SystemExit):
+        grading.main(["--course", str(released), "--notebook", NAME])
+    assert f"Changed in notebooks/ since they were handed out: {NAME}. Run make" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_notebook_that_the_course_does_not_have_is_named(released, monkeypatch, capsys):
     for program in (grading, by_hand):
@@ -585,9 +614,26 @@ def test_a_zip_file_that_holds_gigabytes_is_not_read(gathered, course, tmp_path)
     assert "larger than 20 MB" in left["eve.zip/01_tiny.ipynb"] and left["eve.zip/data.bin"] == "not a notebook"
 
 
+def test_where_feedback_goes_is_kept_for_files_put_in_by_hand(gathered, tmp_path):
+    canvas, moodle = "smithjohn_12345_678901_01_tiny-1.ipynb", "Ann Lee_7_assignsubmission_file_/x.ipynb"
+    gathered(canvas, moodle, "smithjohn/01_tiny.ipynb")
+    shutil.rmtree(tmp_path / "export")
+    gathered("Ann_Lee/01_tiny.ipynb")
+    back = sorted(path.read_text() for path in tmp_path.glob("submitted/*/*/back.txt"))
+    assert back == ["Ann Lee_7_assignsubmission_file_/01_tiny.html", "smithjohn_12345_678901_01_tiny.html"]
+
+
 def test_late_is_kept(gathered, tmp_path):
     gathered("leeann_LATE_12346_678902_01_tiny.ipynb", "smithjohn_12345_678901_01_tiny.ipynb")
     assert [path.parts[-3] for path in tmp_path.glob("submitted/*/*/late.txt")] == ["leeann"]
+
+
+def test_a_mark_of_the_order_of_bytes_does_no_harm(course, tmp_path):
+    path = tmp_path / "export" / "ada" / "01.ipynb"
+    path.parent.mkdir(parents=True)
+    path.write_text(nbformat.writes(answered(course, {})), encoding="utf-8-sig")
+    collect(tmp_path / "export", {NAME: {"one"}}, tmp_path / "submitted", [])
+    nbformat.read(tmp_path / "submitted" / "ada" / NAME / f"{NAME}.ipynb", as_version=4)
 
 
 @pytest.mark.parametrize("spoilt", [{"source": None}, {"outputs": [{}]}, {"metadata": {"nbgrader": {"grade_id": 5}}}])
@@ -600,11 +646,14 @@ def test_what_nbgrader_cannot_read_is_not_collected(course, tmp_path, spoilt):
     assert not found and "if JupyterLab opens it" in left["Ada Li - 01.ipynb"]
 
 
-def test_moodle_s_worksheet_is_a_class_list_that_says_how_late(gathered, tmp_path):
+def test_moodle_s_worksheet_is_a_class_list_that_says_how_late_and_may_lack_columns(gathered, tmp_path):
     paths = (f"Participant_{number}_assignsubmission_file_/01_tiny.ipynb" for number in (1234, 1235))
     assert gathered(*paths, roster=TABLES["moodle"])[0] == {"ann@example.org": "0", "Bo_Li": "1"}
     late = {path.parts[-3]: path.read_text() for path in tmp_path.glob("submitted/*/*/late.txt")}
     assert late == {"ann@example.org": "2 days 3 hours"}
+    (tmp_path / "students.csv").write_text("Identifier,Full name\nParticipant 7,Li Wei\nParticipant 8,Li Wei\n")
+    namesakes = read_roster(tmp_path / "students.csv")
+    assert [(row["id"], row["lms_user_id"]) for row in namesakes] == [("Li_Wei_7", "p7"), ("Li_Wei_8", "p8")]
 
 
 @pytest.mark.parametrize(
@@ -660,54 +709,3 @@ def test_what_belongs_to_nobody_is_listed(gathered, tmp_path):
     assert not found and {"essay.pdf", "broken.zip"} < set(left)
     assert "whose it is" in left["01_tiny (1).ipynb"] and "no exercise" in left["jane_01_tiny.ipynb"]
     assert "several students are called li" in left["li_11_1_a.ipynb"] == left["li_12_2_a.ipynb"]
-
-
-# Sandboxes
-
-
-@pytest.mark.slow
-def test_a_container_gets_neither_network_nor_sources(tmp_path, monkeypatch):
-    """The command for podman, which stands here for a program that starts the worker without a container."""
-    words = tmp_path / "words"
-    podman = tmp_path / "bin" / "podman"
-    podman.parent.mkdir()
-    (tmp_path / "own").mkdir()
-    run = f"cd {tmp_path} && TMPDIR={tmp_path}/own exec {sys.executable} -m tools.grading.worker"
-    podman.write_text(f'#!/bin/sh\necho "$@" >> {words}\n[ $1 != run ] || {{ {run}; }}\n')
-    podman.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{podman.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    sandbox.works.cache_clear()
-    try:
-        assert sandbox.choose() == "container"
-    finally:
-        sandbox.works.cache_clear()
-    run = next(line for line in words.read_text().splitlines() if line.startswith("run"))
-    for option in ("--network=none", "--read-only", "--pids-limit=", "--memory=", "--cap-drop=ALL", "labkit-grading"):
-        assert option in run
-    shown = [word for word in run.split() if word.startswith("--volume=")]
-    assert [word.rpartition(":/")[2] for word in shown] == ["course:ro", "course/data:ro"]
-
-
-def test_without_a_sandbox_nothing_runs_unless_asked_for(monkeypatch):
-    monkeypatch.setattr(sandbox, "works", lambda kind: "" if kind == "none" else "not here")
-    with pytest.raises(RuntimeError, match="ISOLATION=none"):
-        sandbox.choose()
-    assert sandbox.choose("none") == "none"
-
-
-@pytest.mark.slow
-def test_where_its_own_folder_cannot_be_written_nobody_else_s_files_go(tmp_path, monkeypatch):
-    """Python then takes another folder for temporary files: on a full disk, that of the system."""
-    (tmp_path / "somebody_s").mkdir()
-    (tmp_path / "somebody_s" / "thesis.txt").touch()
-    variables = [f"TMPDIR={tmp_path / 'full'}", f"TEMP={tmp_path / 'somebody_s'}"]
-    command = ["env", *variables, sys.executable, *sandbox.WORKER]
-    monkeypatch.setitem(sandbox.MAKE, "none", lambda *_: (command, []))
-    worker = sandbox.Sandbox("none", [], dict(exercise_seconds=1, memory_mb=1000))
-    try:
-        assert worker.run(["2 * 3"])[1].startswith("crashed")
-        worker.end_exercise()
-    finally:
-        worker.close()
-    assert (tmp_path / "somebody_s" / "thesis.txt").exists()
