@@ -48,7 +48,7 @@ def everything(folder):
     alike, own = averaged(model(pool_size=0), 2), averaged(model(), 3)
     answers = {"every": {"losses": trained(every, 20), "state": every.state_dict()}}
     trained(third, 9)
-    answers["third"] = {"seen": copy.deepcopy(third.model.state_dict()), "saved": third.state_dict()["model"]}
+    answers["third"] = copy.deepcopy({"seen": third.model.state_dict(), "saved": third.state_dict()["model"]})
     third.finish()
     answers["third"]["ended"] = third.model.state_dict()
     answers["alike"] = {"losses": trained(alike, 6), "weights": alike.model.state_dict()}
