@@ -205,23 +205,13 @@ class Recorder(InRanges):
         if call := call_on("meta", operator, args, kwargs, result):
             formula = FLOPS.get(operator.overloadpacket)  # there is none for operators that only move data
             flops = formula(*args, **kwargs, out_val=result) if formula else 0
-            moved, written = (0, []) if operator.is_view else (_bytes_moved(call), call.outputs)
+            view = operator.is_view
+            moved, written = (0, []) if view else (_bytes_moved(call), call.outputs)
             where = self.schedule.add(call.inputs, written)
             reused = self._reused(call, moved)
             last = tuple(tuple(tensor.shape) for tensor in call.inputs if has_channels_last(tensor))
             self.operators.append(
-                Operator(
-                    call.name,
-                    *call.shapes,
-                    call.dtype,
-                    flops,
-                    moved,
-                    self.range,
-                    operator.is_view,
-                    *where,
-                    reused,
-                    last,
-                )
+                Operator(call.name, *call.shapes, call.dtype, flops, moved, self.range, view, *where, reused, last)
             )
         return result
 
