@@ -146,20 +146,20 @@ def gpu_plan() -> list[Item]:
     """
     alone: list[Stack] = [(name,) for name in SPEEDUPS if name not in LEFT_OUT]
     small: dict[str, Any] = dict(settings=SMALL, size=128, tf32="off", steps=50)  # a race shows only now and then
-    both, one_or_two = [1, 16], [(), ("streams",)]
+    both, one_or_two, nhwc = [1, 16], [(), ("streams",)], ("graph", "nhwc", "batched", "fused_adam", "bf16")
     timing = functools.partial(each, "timing", estimate_s=20, steps=10)
     race = functools.partial(each, "race", estimate_s=10, steps=10)
     trace, correct = functools.partial(each, "trace", estimate_s=30, steps=4), functools.partial(each, "correctness")
     in_turn: dict[str, Any] = dict(settings=RESNET, estimate_s=18, steps=20)
     plan = [
         Item("device", 10),
-        *timing(both, [(), BEST], settings=RESNET),
+        *timing(both, [(), BEST, nhwc], settings=RESNET),
         *correct([2], [("graph",)], estimate_s=25, **small | {"steps": 200}),  # the longer, the more replays
         *timing([16], COMPILED[:1], settings=RESNET, estimate_s=90),
-        *timing([16], [(*BEST, "fused_norm"), ("bf16",)], settings=RESNET),
+        *timing([16], [("bf16",)], settings=RESNET),
         *timing([1], [("graph",), FEWER_LAUNCHES, ("graph", *FEWER_LAUNCHES)], settings=RESNET),
         *(item for flag in (False, True) for item in each("streams", both, [()], benchmark=flag, **in_turn)),
-        *correct([2], [BEST, ("streams",), ("fused_norm",)], estimate_s=12, **small),
+        *correct([2], [BEST, ("streams",), nhwc], estimate_s=12, **small),
         *trace(both, [(), BEST, ("streams",)], settings=RESNET),
         *trace([1], [("graph", *FEWER_LAUNCHES)], settings=RESNET),
         *trace(both, [("bf16",)], settings=RESNET),

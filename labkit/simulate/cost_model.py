@@ -135,8 +135,8 @@ DIRECT = 13
 DEPTHWISE_WEIGHT = 4
 # For 16-bit depthwise convolutions PyTorch calls cuDNN, up to 6 times as fast. Source: pytorch/pytorch#58749.
 DEPTHWISE_16_BIT = 6
-# 16-bit convolutions of pictures with the channels first reach half of the peak: 58 and 65 of a V100's 125 TFLOP/s.
-# Their kernels write the result with the channels first again. Source: nvprof in tensorflow/tensorflow#15897.
+# 16-bit convolutions reach half of the peak: 58 and 65 of a V100's 125 TFLOP/s, in kernels that write channels first
+# again (nvprof in tensorflow/tensorflow#15897), and 40 to 55 % on an H200, in kernels that do not (data/traces/h200).
 HALF_PRECISION = 1.5
 # The sums of a weight's gradient, over all pixels, and of a matrix product are divided into parts of at least so many
 # terms, which fill the GPU: an assumption.
@@ -169,11 +169,11 @@ PARTS: dict[str, dict[str, float]] = {
     },
     EVAL_BATCH_NORM: {"copy_": 0, "batch_norm_inverse_deviation": 0, "batch_norm_transform_input": 1},
     "aten::native_batch_norm_backward": {"batch_norm_backward": 5 / 3},
-    # Our own kernels of instance norm and activation count as moving 2x and 3x, but read x three times, and both inputs
-    # twice. We assume that the statistics are as slow as batch norm's, that later readings of x find it in the cache,
-    # and that the backward pass takes as long as batch norm's, which reads as much.
-    "labkit::fused_norm": {"fused_norm": (2.4 + 1) / 2},
-    "labkit::fused_norm_backward": {"fused_norm_backward": 5 / 3},
+    # Those of `nhwc` count as moving 2x and 4x: one reads x, one reads it again and writes; on the way back two kernels
+    # read two pictures and write one. (With a skip, x / 2 is counted too often.) They read whole pixels, so we assume
+    # the rate of pointwise kernels, which no GPU has confirmed. `nhwc_pack` and the like are one kernel each: no row.
+    "labkit::nhwc_norm": {"nhwc_sums": 1 / 2, "nhwc_norm": 1},
+    "labkit::nhwc_norm_backward": {"nhwc_gradient_sums": 3 / 4, "nhwc_norm_backward": 3 / 4},
     "aten::reflection_pad2d": {"reflection_pad2d": 1.8},  # CALIBRATED: at 1 / 1.8 of the memory's rate, both ways
     "aten::reflection_pad2d_backward": {"fill": 1 / 3, "reflection_pad2d_backward": 1.8 * 2 / 3},
     "aten::copy_": {"Memcpy DtoD (Device -> Device)": 1},
@@ -321,14 +321,14 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
             slower = 1 / DEPTHWISE_16_BIT if itemsize < 4 else DEPTHWISE_WEIGHT if output is shapes.weight else 1
             parts.append(Part(name, slower * DIRECT * flops, itemsize * sum(map(math.prod, shapes))))
         elif on_tensor_cores:
-            parts += parts_on_tensor_cores(name, shapes, output, flops, operator.dtype, roofline)
+            parts += parts_on_tensor_cores(name, shapes, output, flops, operator, roofline)
         else:
             parts += parts_without(name, shapes, output, flops, roofline)
     return parts + bias
 
 
 def parts_on_tensor_cores(
-    name: str, shapes: Convolution, output: Shape, flops: float, dtype: str, roofline: Roofline
+    name: str, shapes: Convolution, output: Shape, flops: float, operator: Operator, roofline: Roofline
 ) -> list[Part]:
     """The kernels that compute a convolution's `output` from the two other shapes, with conversions of the layout.
 
@@ -336,20 +336,20 @@ def parts_on_tensor_cores(
     (CALIBRATED). Of a weight's gradient the tables show no conversion back. Tensor cores read 16 bytes of a pixel's
     channels at a time.
     """
-    itemsize = getattr(torch, dtype).itemsize
-    inputs = [shape for shape in shapes if shape is not output]
+    itemsize, channels_last = getattr(torch, operator.dtype).itemsize, operator.channels_last
     channels = (shapes.results if output is shapes.pictures else shapes.pictures)[1] // shapes.groups
     flops *= math.ceil(channels * itemsize / 16) * 16 / (channels * itemsize)
     if itemsize < 4:
         flops *= HALF_PRECISION
     busy_share, sums = shapes.busy_share(output, roofline)
     moved = itemsize * sum(map(math.prod, shapes))
-    arithmetic = roofline.arithmetic(dtype, is_convolution=True)
-    before = [Part("nchwToNhwcKernel", 0.0, 2 * 4 * math.prod(shape)) for shape in inputs]  # as slow in 16 bits
+    arithmetic = roofline.arithmetic(operator.dtype, is_convolution=True)
+    converted = [shape for shape in shapes if shape is not output and shape not in channels_last]
+    before = [Part("nchwToNhwcKernel", 0.0, 2 * 4 * math.prod(shape)) for shape in converted]  # as slow in 16 bits
     after = []
     if sums > 1:
         after.append(Part("splitKreduce_kernel", 0.0, 4 * (sums + 1) * math.prod(output)))
-    if itemsize == 4 and output is not shapes.weight:
+    if itemsize == 4 and output is not shapes.weight and not channels_last:
         after.append(Part("nhwcToNchwKernel", 0.0, itemsize * math.prod(output)))
     return [*before, Part(name, flops / busy_share, moved, arithmetic), *after]
 

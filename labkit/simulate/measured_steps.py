@@ -17,8 +17,9 @@ from torch.nn.functional import cross_entropy
 from labkit.errors import LabkitError
 from labkit.models.cyclegan import CycleGAN
 from labkit.networks.generators import make_generator
+from labkit.simulate.as_on_gpu import AsOnGPU
 from labkit.simulate.cost_model import ROOFLINES
-from labkit.simulate.meta_device import QuickBatchNorm, program_operators, step_operators
+from labkit.simulate.meta_device import program_operators, step_operators
 from labkit.simulate.operator_replay import HOST_US, OF_MEASURED, replay
 from labkit.stamp import stamp
 
@@ -109,7 +110,7 @@ def _training(network: str, batch: int, size: int, foreach: bool, graph: bool) -
         cross_entropy(model(picture), target).backward()
         optimizer.step()
 
-    with QuickBatchNorm():
+    with AsOnGPU():
         step()  # makes Adam's moments
     return step
 

@@ -25,6 +25,7 @@ from labkit.measure.record import Pair
 from labkit.measure.roofline import FLOPS
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Step
+from labkit.simulate.as_on_gpu import AsOnGPU, has_channels_last
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.variants.registry import make_step
 
@@ -55,6 +56,7 @@ class Operator:
         after: the positions, in the list of operators, of the operators on other streams that it waits for.
         reused: of each tensor that it reads, the bytes, and how many bytes operators have moved since one of them used
             it. A cache of that size still has it.
+        channels_last: the shapes of those inputs whose channels lie side by side in memory.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Operator:
     stream: int
     after: tuple[int, ...]
     reused: tuple[tuple[int, float], ...] = ()
+    channels_last: tuple[Shape, ...] = ()
 
 
 def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, size: int = 256) -> list[Operator]:
@@ -97,7 +100,7 @@ def program_operators(run: Callable[[], object]) -> list[Operator]:
 
     Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
     """
-    with QuickBatchNorm(), Recorder() as recorder:
+    with AsOnGPU(), Recorder() as recorder:
         run()
     return recorder.operators
 
@@ -156,28 +159,13 @@ def meta_step(model: Model, *speedups: str | type, batch_size: int, size: int) -
         pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
     real_a, real_b = (torch.empty(batch_size, channels, size, size, device="meta") for channels in model.channels)
     schedule = Schedule()
-    with stubs_for_cuda(schedule, ON_META), QuickBatchNorm():
+    with stubs_for_cuda(schedule, ON_META), AsOnGPU():
         step = make_step(model, *speedups)
         step.range_checked = True  # the pictures have no values, so their range cannot be checked
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:
                 group["foreach"] = not group["fused"]  # PyTorch's own choice on a GPU
         yield step, (real_a, real_b), schedule
-
-
-class QuickBatchNorm(TorchDispatchMode):
-    """Inside `with`, the backward pass of batch norm on the meta device makes its results at once.
-
-    PyTorch would run dozens of operators in Python to find the shapes of its results, which takes as long as the rest
-    of the step.
-    """
-
-    def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if operator is torch.ops.aten.native_batch_norm_backward.default and args[0].is_meta:
-            _, picture, weight, *_, wanted = args
-            of = (picture, weight, weight)  # the bias is as large as the weight
-            return tuple(torch.empty_like(like) if want else None for like, want in zip(of, wanted, strict=True))
-        return operator(*args, **(kwargs or {}))
 
 
 class InRanges(TorchDispatchMode):
@@ -217,13 +205,13 @@ class Recorder(InRanges):
         if call := call_on("meta", operator, args, kwargs, result):
             formula = FLOPS.get(operator.overloadpacket)  # there is none for operators that only move data
             flops = formula(*args, **kwargs, out_val=result) if formula else 0
-            moved, written = (0, []) if operator.is_view else (_bytes_moved(call), call.outputs)
+            view = operator.is_view
+            moved, written = (0, []) if view else (_bytes_moved(call), call.outputs)
             where = self.schedule.add(call.inputs, written)
             reused = self._reused(call, moved)
+            last = tuple(tuple(tensor.shape) for tensor in call.inputs if has_channels_last(tensor))
             self.operators.append(
-                Operator(
-                    call.name, *call.shapes, call.dtype, flops, moved, self.range, operator.is_view, *where, reused
-                )
+                Operator(call.name, *call.shapes, call.dtype, flops, moved, self.range, view, *where, reused, last)
             )
         return result
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import LabkitError
+from labkit.simulate.as_on_gpu import AsOnGPU
 from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.simulate.measured_steps import error_range
-from labkit.simulate.meta_device import LiveBytes, Operator, QuickBatchNorm, Recorder
+from labkit.simulate.meta_device import LiveBytes, Operator, Recorder
 from labkit.simulate.operator_replay import HOST_US, MEASURED, replay
 from labkit.stamp import stamp
 from labtrace.errors import check_known
@@ -82,7 +83,7 @@ def _run(step: Callable[[], object]) -> tuple[list[Operator], int]:
     """The operators of the step's second run, and its peak memory in bytes."""
     schedule = Schedule()
     try:
-        with LiveBytes() as live, stubs_for_cuda(schedule, ON_META), QuickBatchNorm():
+        with LiveBytes() as live, stubs_for_cuda(schedule, ON_META), AsOnGPU():
             step()  # an optimiser makes its state
             with Recorder(schedule) as recorder:
                 step()

@@ -1,5 +1,7 @@
 """Networks are the public reference's: sizes, names, and the pictures they take."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -35,6 +37,16 @@ def test_generators_have_the_published_number_of_parameters(name, count):
 def test_discriminators_have_the_published_number_of_parameters(name, n_layers, count):
     with torch.device("meta"):
         assert parameters(make_discriminator(name, n_layers=n_layers)) == count
+
+
+def test_a_bias_before_instance_norm_reaches_no_output(tiny):
+    model, pictures = tiny().double(), torch.rand(2, 3, 32, 32, dtype=torch.float64)
+    before = [network(pictures) for network in model.children()]
+    for layer, after in itertools.pairwise(model.modules()):
+        if isinstance(after, torch.nn.InstanceNorm2d):
+            layer.bias.data += torch.randn_like(layer.bias)
+    after = [network(pictures) for network in model.children()]
+    torch.testing.assert_close(after, before, rtol=0, atol=1e-12)
 
 
 def pairs(*stems):

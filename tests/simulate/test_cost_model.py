@@ -89,6 +89,16 @@ def test_convolutions_on_tensor_cores_convert_their_pictures_and_their_result():
     assert without[:3] == ["convolution", "add_bias", "convolution grad_input"] and to not in without
 
 
+def test_the_step_of_nhwc_converts_nothing_and_its_kernels_move_what_they_read_and_write(tiny):
+    operators = step_operators(tiny(), "nhwc", size=32)
+    assert not [part.name for one in operators for part in parts_of(one) if "nchw" in part.name.lower()]
+    assert max(one.bytes_moved for one in operators if one.name == "aten::clone") < 2 * 4 * 8 * 16 * 16, "of weights"
+    for name, inputs, pictures in (("nhwc_norm", 1, [1, 2]), ("nhwc_norm_backward", 3, [3, 3])):
+        one = next(one for one in operators if one.name == f"labkit::{name}" and len(one.inputs) == inputs)
+        moved = [part.bytes_moved / 4 / torch.Size(one.inputs[0]).numel() for part in parts_of(one)]
+        assert moved == pytest.approx(pictures, rel=0.1)
+
+
 def test_a_weight_s_gradient_over_many_pixels_is_a_sum_of_parts_that_fill_the_gpu():
     small, large = (operators_of(torch.nn.Conv2d(64, 64, 3), 1, 64, side, side) for side in (16, 128))
     names = [[part.name for one in operators for part in parts_of(one)] for operators in (small, large)]

@@ -13,8 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import labkit
 from labkit.measure.roofline import step_flops
 from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
+from labkit.simulate.as_on_gpu import AsOnGPU
 from labkit.simulate.cost_model import kernels
-from labkit.simulate.meta_device import GPU_ONLY, QuickBatchNorm
+from labkit.simulate.meta_device import GPU_ONLY
 from labkit.variants.registry import SPEEDUPS
 
 
@@ -76,7 +77,7 @@ def test_a_quick_batch_norm_has_the_results_of_pytorch_s_own(dtype, weighted):
         results = torch.ops.aten.native_batch_norm_backward(*own)
         return [(one.shape, one.dtype, one.stride()) for one in results if one is not None]
 
-    with QuickBatchNorm():
+    with AsOnGPU():
         quick = results()
     assert quick == results() and len(quick) == 1 + 2 * weighted
 
