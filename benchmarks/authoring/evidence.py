@@ -28,7 +28,8 @@ import pandas
 
 import labcourse
 import labkit
-from benchmarks.authoring.survey import RESULTS_FILE, Item
+from benchmarks.authoring.plan import Item
+from benchmarks.authoring.survey import RESULTS_FILE
 from labcourse.shipped import BENCHMARK_OFF, DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure import pick
@@ -38,6 +39,7 @@ from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline
 from labkit.simulate.meta_device import GPU_ONLY
 from labkit.simulate.operator_replay import HOST_US
+from labtrace.events.dialects import COMPUTE, first_fitting
 from labtrace.files import atomic_write
 
 KEPT_STEPS = 8  # of those recorded; the stamp says that there were more
@@ -46,6 +48,10 @@ KEPT_ARGUMENTS = {"stream", "correlation", "device", "bytes", "External id", "ex
 KEPT_ARGUMENTS |= {"wait_on_stream", "wait_on_cuda_event_record_corr_id", "Input Dims", "Input type", "Concrete Inputs"}
 SPEED_COLUMNS = ["times_faster", "times_faster_low", "times_faster_high"]
 REPLAYED_STEPS = 2  # steps
+# Kinds of kernels by a pattern of their names; the first that fits counts.
+KINDS = {"copies": "^Mem", "batch norm": "batch_norm|bn_[fb]w", "padding": "reflection_pad"}
+KINDS |= {"nhwc, norms": "^(?:gradient_)?sums_kernel|^norm_(?:backward_)?kernel"}
+KINDS |= {"nhwc, ends": "^(?:pack|unpack|add|spread)_kernel", **COMPUTE}
 HOSTS_US = (5.0, HOST_US)  # microseconds a launch: of a fast host, and of the course paper's
 
 
@@ -226,6 +232,7 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
     | alone_ms, ms | milliseconds | of a step, without the profiler and with it |
     | busy_ms, sum_ms | milliseconds | of a step's kernels, the union and the sum |
     | launches | | kernels of a step |
+    | ms, and a kind | milliseconds | the sum of these kernels of a step; NaN if there are none |
     | idle, and one for each cause | 0 to 1 | of the wall time |
     | unmodified | | the same trace played again, times the recorded wall time; 1 is right |
     | predicted | | its step played without it, times the same: from the operators that PyTorch would run, the surveyed
@@ -246,6 +253,7 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
     for file, trace in traces.items():
         row, names = rows[file], [speedup for speedup in rows[file]["speedups"] if speedup != "graph"]
         steps, kernels = trace.temporal(by="step")["step"].nunique(), trace.kernels()
+        kinds = kernels["total_us"].groupby(first_fitting(kernels["name"], KINDS)).sum()
         parts = trace.temporal().set_index("part")["us"]
         causes = trace.idle().query("scope == 'device'").set_index("cause")["share_of_wall"]
         try:
@@ -261,6 +269,7 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
             "busy_ms": parts["busy"] / steps / 1e3,
             "sum_ms": kernels["total_us"].sum() / steps / 1e3,
             "launches": kernels["count"].sum() / steps,
+            **(kinds / steps / 1e3).add_prefix("ms, "),
             "idle": parts["idle"] / parts["wall"],
             **causes,
             "unmodified": what_if(trace).timeline.wall / parts["wall"],

@@ -11,215 +11,56 @@ repeated, so several calls complete a survey, and a failure costs its own row on
 import argparse
 import functools
 import gc
-import itertools
 import math
 import re
 import statistics
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from benchmarks.authoring.apart import Apart, Result, end
+from benchmarks.authoring.compiled import compile_ahead
+from benchmarks.authoring.kernels import convolutions, right, sweep
+from benchmarks.authoring.plan import BATCH_THAT_FILLS_GPU, RESNET, Item, gpu_plan, rehearsal_plan
+from benchmarks.authoring.stacks import Found, in_turn, replays, updates
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import LabkitError
-from labkit.measure import alternate, copy_rate, flags, matmul_rate, run_in_subprocess, stamp
+from labkit.measure import alternate, copy_rate, flags, matmul_rate, stamp
 from labkit.measure.compare import SURVEY_FORMAT, as_json, compare, read_results, write_results
-from labkit.measure.record import Pair, noise, record
+from labkit.measure.record import record
 from labkit.measure.same import relative, take_step
 from labkit.measure.timing import has_tf32
-from labkit.models import MODELS
-from labkit.models.step import Step
-from labkit.networks.light import LIGHT
-from labkit.variants.registry import SPEEDUPS, make_step
+from labkit.variants import nhwc_ends, nhwc_norm
+from labkit.variants.registry import SPEEDUPS
 
 RESULTS_FILE = "results.json"
 NO_TIME = "no time left"
-BATCH_THAT_FILLS_GPU = 16  # pictures in a batch, from which on we expect the GPU to be behind
+LIMIT = 3  # times its estimate, after which a process of its own is ended
 MOST_DRIFT = 1e-6  # of a loss in a run in float64; a race shows only now and then
-
-Stack = tuple[str, ...]  # names of speed-ups
-
-RESNET, UNET = {"generator": "resnet_9blocks"}, {"generator": "unet_256"}
-SMALL = {"generator": "resnet_3blocks", "ngf": 16, "discriminator": "n_layers", "n_layers": 2, "ndf": 16}
-TINY = SMALL | {"ngf": 4, "ndf": 4}
-LIGHTER = ("resnet_6blocks", "resnet_3blocks", *LIGHT)
-FEWER_LAUNCHES = ("batched", "fused_adam", "out_of_place")
-# Stacks worth measuring: speed-ups that save launches on one another, with those that make kernels shorter.
-STACKS: list[Stack] = [
-    (*graph, *FEWER_LAUNCHES, *shorter)
-    for graph in ((), ("graph",))
-    for shorter in ((), ("bf16",), ("bf16", "channels_last"))
-]
-STACKS += [("graph", "streams"), ("streams", "bf16"), ("streams", "fp16")]
-# Compiling takes a minute before each of these is measured.
-COMPILED: list[Stack] = [("compile", "bf16"), ("graph", "compile", "batched", "bf16"), ("compile",)]
-BEST: Stack = ("graph", *FEWER_LAUNCHES, "bf16")
-LEFT_OUT = ("winograd", "accumulate", "recompute", "compile", "data_parallel")
+MOST_WAIT_S = 60.0  # for the compiler
+INTERPRETED = 512  # pixels of a tile in a rehearsal: Triton's interpreter takes a while for each program
 
 
-@dataclass(frozen=True)
-class Item:
-    """One thing to measure, which makes one row.
-
-    Args:
-        kind: a key of `MEASURES`; "device" ignores the arguments after the next.
-        estimate_s: about how many seconds it takes on an H200. A survey learns how far off this is on its own device.
-        settings: keyword arguments of the model.
-        size, batch_size: pixels of a picture's side, pictures of either domain.
-        tf32: "on", "off", or "default", PyTorch's own: convolutions in TF32, matrix products in float32.
-        benchmark: whether cuDNN tries its algorithms, as in the public reference, or guesses.
-        speedups: names for `labkit.make_step`; without any, the baseline itself.
-        steps: how many batches to compare, steps to record, or rounds to time.
-        model: "CycleGAN" or "DeviationGAN".
-    """
-
-    kind: str
-    estimate_s: float
-    settings: dict = field(default_factory=dict)
-    size: int = 256
-    batch_size: int = 1
-    tf32: str = "default"
-    benchmark: bool = True
-    speedups: Stack = ()
-    steps: int = 0
-    model: str = "CycleGAN"
-
-    @property
-    def key(self) -> str:
-        """Its name in the results, for example "timing/resnet_9blocks/256/b1/tf32=default/streams+bf16"."""
-        if self.kind == "device":
-            return "device"
-        guessing = "" if self.benchmark else "/benchmark=off"
-        return f"{self.kind}/{self.called}/{self.size}/b{self.batch_size}/tf32={self.tf32}{guessing}/{self.stack}"
-
-    @property
-    def called(self) -> str:
-        """The model's name and settings, for example "DeviationGAN,consistency=deviation_both"."""
-        named = [value if name == "generator" else f"{name}={value}" for name, value in self.settings.items()]
-        return ",".join(named if self.model == "CycleGAN" else [self.model, *named])
-
-    @property
-    def stack(self) -> str:
-        """Its speed-ups as one name, for example "streams+bf16"."""
-        return "+".join(self.speedups) or "baseline"
-
-    @contextmanager
-    def flags(self) -> Iterator[None]:
-        """Inside, PyTorch's flags are the item's."""
-        with flags(self.tf32):
-            torch.backends.cudnn.benchmark = self.benchmark
-            yield
-
-    def step(self, device: torch.device, dtype: torch.dtype | None = None, lr: float | None = None) -> Step:
-        """A new step, always with the same initial weights; each call of it runs under the item's flags."""
-        item = self
-
-        class WithFlags:
-            def __call__(self, real_a: torch.Tensor, real_b: torch.Tensor) -> dict[str, torch.Tensor]:
-                with item.flags():
-                    return super().__call__(real_a, real_b)  # type: ignore[misc]  # stacked on a step
-
-        torch.manual_seed(0)
-        with device:  # on a GPU weights are drawn there, which is much faster
-            model = MODELS[self.model](**self.settings)
-        # A rehearsal on a processor asks whether everything runs, not how fast.
-        return make_step(model.to(dtype=dtype), WithFlags, *self.speedups, lr=lr, emulate=True)
-
-    def batch(self, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0) -> Pair:
-        """Noise of the item's size."""
-        return noise(self.batch_size, self.size, device, dtype, seed)
-
-
-def gpu_plan() -> list[Item]:
-    """A survey of a GPU, for calls of eight minutes each, the most important items first.
-
-    The first call asks what the lab claims: the best stacks of ResNet-9 at batch 1 and 16, two streams against one, and
-    whether the graph and these stacks are right. The second records traces, among them those that notebooks 03 to 06
-    ask `labcourse.gpu_trace` for. Then come each speed-up alone, its correctness, one generator instead of two,
-    U-Net-256, the light generators, TF32, and what else compiles. The estimates were measured on an H200.
-    """
-    alone: list[Stack] = [(name,) for name in SPEEDUPS if name not in LEFT_OUT]
-    small: dict[str, Any] = dict(settings=SMALL, size=128, tf32="off", steps=50)  # a race shows only now and then
-    both, one_or_two, nhwc = [1, 16], [(), ("streams",)], ("graph", "nhwc", "batched", "fused_adam", "bf16")
-    timing = functools.partial(each, "timing", estimate_s=20, steps=10)
-    race = functools.partial(each, "race", estimate_s=10, steps=10)
-    trace, correct = functools.partial(each, "trace", estimate_s=30, steps=4), functools.partial(each, "correctness")
-    in_turn: dict[str, Any] = dict(settings=RESNET, estimate_s=18, steps=20)
-    plan = [
-        Item("device", 10),
-        *timing(both, [(), BEST, nhwc], settings=RESNET),
-        *correct([2], [("graph",)], estimate_s=25, **small | {"steps": 200}),  # the longer, the more replays
-        *timing([16], COMPILED[:1], settings=RESNET, estimate_s=90),
-        *timing([16], [("bf16",)], settings=RESNET),
-        *timing([1], [("graph",), FEWER_LAUNCHES, ("graph", *FEWER_LAUNCHES)], settings=RESNET),
-        *(item for flag in (False, True) for item in each("streams", both, [()], benchmark=flag, **in_turn)),
-        *correct([2], [BEST, ("streams",), nhwc], estimate_s=12, **small),
-        *trace(both, [(), BEST, ("streams",)], settings=RESNET),
-        *trace([1], [("graph", *FEWER_LAUNCHES)], settings=RESNET),
-        *trace(both, [("bf16",)], settings=RESNET),
-        *race(both, [(), BEST], model="DeviationGAN", settings={"consistency": "deviation_both"}),
-        *timing([1], COMPILED[:1], settings=RESNET, estimate_s=90),
-        *correct([1], [("channels_last",)], estimate_s=12, **small),  # some devices go wrong with one picture
-        *correct([2], [*alone, ("streams", "bf16"), ("graph", "streams")], estimate_s=12, **small),
-        *timing(both, [*alone, *STACKS], settings=RESNET),
-        *trace(both, one_or_two, settings=RESNET, benchmark=False),
-        *timing(both, [*one_or_two, ("bf16",), BEST], settings=UNET),
-        *race(both, [(), BEST], model="DeviationGAN"),
-        *trace([1], [FEWER_LAUNCHES, ("compile",)], settings=RESNET),
-        *trace([16], [*one_or_two, BEST], settings=UNET),
-        *(item for name in LIGHTER for item in race(both, [()], settings={"generator": name})),
-        *timing(both, COMPILED[1:], settings=RESNET, estimate_s=90),
-        *correct([2], COMPILED, estimate_s=60, **small),
-        *(
-            item
-            for tf32 in ("on", "off")
-            for net in (RESNET, UNET)
-            for item in timing(both, [()], settings=net, tf32=tf32)
-        ),
-    ]
-    once: dict[str, Item] = {}
-    for item in plan:
-        once.setdefault(item.key, item)
-    return list(once.values())
-
-
-def each(kind: str, batch_sizes: Iterable[int], stacks: Iterable[Stack], **fields: Any) -> list[Item]:
-    """An item for each batch size and each stack."""
-    made = itertools.product(batch_sizes, stacks)
-    return [Item(kind, batch_size=batch_size, speedups=stack, **fields) for batch_size, stack in made]
-
-
-def rehearsal_plan() -> list[Item]:
-    """Items of every kind, small enough for a CPU, which leaves out the streams and TF32."""
-    return [
-        Item("correctness", 1, TINY, 64, tf32="off", speedups=("batched",), steps=6),
-        Item("correctness", 1, TINY, 64, tf32="off", speedups=("streams",), steps=6),
-        Item("device", 2),
-        Item("timing", 1, TINY, 32, steps=6),
-        Item("timing", 1, TINY, 32, tf32="off", steps=6),
-        Item("timing", 1, TINY, 32, speedups=("bf16",), steps=6),
-        Item("race", 1, TINY, 32, steps=6),
-        Item("streams", 2, TINY, 32, benchmark=False, steps=6),
-        Item("trace", 2, TINY, 32, steps=2),
-    ]
-
-
-def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Item] | None = None) -> Path:
+def survey(
+    out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Item] | None = None, only: str = ""
+) -> Path:
     """Measures the items of a plan until the time is up, and rewrites results.json after every item.
 
-    A failure is noted, and the next call tries that item again, after all items that were never tried.
+    A failure is noted, and the next call tries that item again, after all items that were never tried. What an item
+    had found until then stays under "unfinished".
 
     Args:
         out: the folder for results.json and the traces. Results in it are continued.
         minutes: no item is started that would need longer. An item may overrun its estimate a little.
         device: "cuda", "cpu", or "auto" for the GPU if there is one.
         plan: the items, in this order; by default `gpu_plan()` on a GPU and `rehearsal_plan()` elsewhere.
+        only: how the keys of the items begin that are measured, with commas between: "right,in_turn".
 
     Returns:
         The path of results.json.
@@ -235,25 +76,36 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
         if [results["stamp"].get(name) for name in ("device", "ran_on")] != [here["device"], here["ran_on"]]:
             raise LabkitError(f"{file} is of another device than {here['device']}: use an empty folder.")
     results["stamp"] = here
-    rows, skipped = results["rows"], results["skipped"]
+    rows, skipped, unfinished = results["rows"], results["skipped"], results.setdefault("unfinished", {})
     todo = [item for item in plan or (gpu_plan() if where.type == "cuda" else rehearsal_plan()) if item.key not in rows]
     for item in todo:
         skipped.setdefault(item.key, NO_TIME)  # until it is done, so that a file left by a kill lists the missing items
+    todo = [item for item in todo if item.key.startswith(tuple(only.split(",")))]
     todo.sort(key=lambda item: skipped[item.key] != NO_TIME)  # items that failed in an earlier call come last
     write_results(results, file)
+    compiling, apart = compile_ahead(todo, where), Apart(measured_apart, interpret=where.type == "cpu")
     estimated = spent = 1.0  # seconds: how much longer than estimated items take here
     for item in todo:
         if deadline - time.monotonic() < item.estimate_s * spent / estimated:
             continue
+        if item.kind not in ("device", "right"):  # the time of all others is to have no compiler's in it
+            finish(compiling, deadline)
         skipped[item.key] = "did not finish"
         write_results(results, file)
         started = time.monotonic()
-        row, said = measured(item, where, out)
+        limit, left = LIMIT * item.estimate_s * max(1.0, spent / estimated), deadline - started
+        earlier, row, said = unfinished.get(item.key, []), None, ""
+        run = functools.partial(apart, seconds=min(limit, left)) if item.kind in APART else measured
+        for result in run(item, where, out):
+            row, said = result
+            if row is not None:
+                unfinished[item.key] = [*earlier, row]  # of each try what it found
+                write_results(results, file)
         took = time.monotonic() - started
         if row is None:
-            skipped[item.key], said = said, f"skipped, {said}"
+            skipped[item.key], said = NO_TIME if limit > left <= took else said, f"skipped, {said}"
         else:
-            del skipped[item.key]
+            del skipped[item.key], unfinished[item.key]
             rows[item.key] = row | {"took_s": round(took, 1)}
             estimated, spent = estimated + item.estimate_s, spent + took
         write_results(results, file)
@@ -262,26 +114,46 @@ def survey(out: Path, minutes: float = 8.5, device: str = "auto", plan: list[Ite
         if where.type == "cuda":
             torch.cuda.synchronize()  # a GPU that has failed for good ends the survey here, with what it has
             torch.cuda.empty_cache()
+    finish(compiling, time.monotonic())
+    apart.close()
     return file
 
 
-def measured(item: Item, device: torch.device, out: Path) -> tuple[dict | None, str]:
-    """An item's row and its result in words; or None, and the reason why there is no row."""
+def finish(compiling: list[BaseProcess], deadline: float) -> None:
+    """Waits for processes that compile. What they leave is compiled when it is first called."""
+    until = min(deadline, time.monotonic() + MOST_WAIT_S)
+    while compiling:
+        process = compiling.pop()
+        process.join(max(0.0, until - time.monotonic()))
+        end(process)
+
+
+def measured_apart(item: Item, device: torch.device, out: Path) -> Iterator[Result]:
+    """`measured`, in a process of its own."""
+    if device.type == "cpu":
+        nhwc_norm.PIXELS = nhwc_ends.TILE = INTERPRETED
+    return measured(item, device, out)
+
+
+def measured(item: Item, device: torch.device, out: Path) -> Iterator[Result]:
+    """An item's row and its result in words, as far as they are known; if it fails, last None and the reason."""
     try:
         with warnings.catch_warnings(), item.flags():
             # a speed-up that warns that it does nothing here is not timed as 1.00x
             warnings.filterwarnings("error", rf"({'|'.join(SPEEDUPS)}): ", UserWarning)
-            row, said = MEASURES[item.kind](item, device, out)
-            return asdict(item) | {"stamp": stamp()} | row, said
+            about, found = asdict(item) | {"stamp": stamp()}, MEASURES[item.kind](item, device, out)
+            for row, said in [found] if isinstance(found, tuple) else found:
+                yield about | row, said
     except Exception as error:
         if words := out_of_memory(error):
-            return None, f"out of memory: {words}"
-        if isinstance(error, UserWarning):
-            return None, f"does not suit this device: {error}"
-        if isinstance(error, LabkitError):
-            return None, str(error)
-        traceback.print_exception(error)
-        return None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            yield None, f"out of memory: {words}"
+        elif isinstance(error, UserWarning):
+            yield None, f"does not suit this device: {error}"
+        elif isinstance(error, LabkitError):
+            yield None, str(error)
+        else:
+            traceback.print_exception(error)
+            yield None, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def compared(items: dict[str, Item], device: torch.device) -> tuple[dict, str]:
@@ -350,28 +222,15 @@ def race_against_cyclegan(item: Item, device: torch.device, out: Path) -> tuple[
 
 
 def time_streams(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
-    """One stream and two, in turn, in a new process.
-
-    PyTorch keeps the algorithm that cuDNN first chose for a shape, whatever the flag says later in the same process.
-    """
-    seconds = run_in_subprocess(streams_in_turn, item, device)
+    """One stream and two, in turn."""
+    batch = item.batch(device)
+    steps = {"one": item.step(device), "two": replace(item, speedups=("streams",)).step(device)}
+    seconds = alternate({name: functools.partial(step, *batch) for name, step in steps.items()}, item.steps)
     medians = ", ".join(f"{name} {1e3 * statistics.median(each):.1f} ms" for name, each in seconds.items())
     return {"seconds": seconds}, medians
 
 
-def streams_in_turn(item: Item, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of the item's steps with one stream and with two."""
-    batch = item.batch(device)
-    steps = {"one": item.step(device), "two": replace(item, speedups=("streams",)).step(device)}
-    return alternate({name: functools.partial(step, *batch) for name, step in steps.items()}, item.steps)
-
-
 def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
-    """A trace, recorded by a new process: otherwise the profiler would disturb all later traces and timings."""
-    return run_in_subprocess(recorded, item, device, out)
-
-
-def recorded(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
     """A trace, and a step's time without the profiler."""
     path = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", item.key) + ".json.gz")
     batch, step = item.batch(device), item.step(device)
@@ -382,7 +241,14 @@ def recorded(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
     return row, f"{size / 1e6:.1f} MB, {1e3 * seconds:.1f} ms a step without profiler"
 
 
-MEASURES: dict[str, Callable[[Item, torch.device, Path], tuple[dict, str]]] = {
+# Functions that return a row and what it says in words, or generate both again and again as they learn more.
+MEASURES: dict[str, Callable[[Item, torch.device, Path], tuple[dict, str] | Found]] = {
+    "right": right,
+    "in_turn": in_turn,
+    "replay": replays,
+    "updates": updates,
+    "sweep": sweep,
+    "convolutions": convolutions,
     "correctness": check_correctness,
     "device": measure_device,
     "timing": time_against_baseline,
@@ -390,6 +256,9 @@ MEASURES: dict[str, Callable[[Item, torch.device, Path], tuple[dict, str]]] = {
     "streams": time_streams,
     "trace": record_trace,
 }
+# Measured in a process of their own. They may crash, hang, or leave behind what disturbs others: the profiler slows
+# down all later steps, and PyTorch keeps the algorithm that cuDNN first chose for a shape, whatever the flag is later.
+APART = {*MEASURES} - {"device", "timing", "race"}
 
 
 if __name__ == "__main__":
@@ -397,4 +266,5 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, required=True, help="folder; results in it are continued")
     parser.add_argument("--minutes", type=float, default=8.5, help="no measurement is started that would end later")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--only", default="", help="how the keys begin of what is measured, with commas between")
     print(survey(**vars(parser.parse_args())))

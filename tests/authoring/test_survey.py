@@ -1,13 +1,21 @@
 """A survey measures what there is time for, loses nothing to what goes wrong, and goes on where it stopped."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from tiny import two_layers
 
 from benchmarks.authoring import survey as surveys
-from benchmarks.authoring.survey import NO_TIME, TINY, Item, gpu_plan, rehearsal_plan, survey
+from benchmarks.authoring.apart import Apart
+from benchmarks.authoring.plan import TINY, Item, gpu_plan, rehearsal_plan
+from benchmarks.authoring.survey import NO_TIME, survey
 from labkit import LabkitError
 from labkit.measure.compare import SURVEY_FORMAT, from_json
 from labkit.stamp import stamp
@@ -39,8 +47,9 @@ def measure(monkeypatch):
     def use(function=lambda item, out: None):
         def row(item, device, out):
             done.append(item.key)
+            yield {"number": 0}, ""
             function(item, out)
-            return {"number": 1}, "measured"
+            yield {"number": 1}, "measured"
 
         monkeypatch.setitem(surveys.MEASURES, "timing", row)
         return done
@@ -54,8 +63,20 @@ def measure(monkeypatch):
 
 @pytest.fixture(scope="module")
 def rehearsal(tmp_path_factory):
-    """The folder of a rehearsal on the CPU."""
-    folder = tmp_path_factory.mktemp("survey")
+    """The folder of a rehearsal on the CPU that was killed at five moments: nothing that it had found is lost."""
+    folder, command = tmp_path_factory.mktemp("survey"), [sys.executable, "-m", "benchmarks.authoring.survey"]
+    command += [f"--out={folder}", "--device=cpu", "--minutes=30"]
+    found = seen = {"rows": {}, "unfinished": {}}
+    for number in range(5):
+        process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+        while process.poll() is None and [seen[part] for part in found] == [*found.values()]:
+            time.sleep(0.3 * (number + 1))
+            seen = read(folder) if (folder / "results.json").exists() else found
+        process.kill()
+        process.wait()
+        left, found = read(folder), {part: read(folder)[part] for part in found}
+        assert seen["rows"].items() <= left["rows"].items()
+        assert seen["unfinished"].keys() <= {*left["rows"], *left["unfinished"]}
     before = flags()
     survey(folder, minutes=30, device="cpu")  # enough on a busy machine, too
     assert flags() == before
@@ -65,7 +86,7 @@ def rehearsal(tmp_path_factory):
 def test_a_rehearsal_makes_rows_of_every_kind_and_says_what_it_left_out(rehearsal):
     results = read(rehearsal)
     rows = list(results["rows"].values())
-    assert {row["kind"] for row in rows} == {"correctness", "device", "timing", "race", "streams", "trace"}
+    assert {row["kind"] for row in rows} == surveys.MEASURES.keys() and results["unfinished"] == {}
     assert set(results["rows"]) | set(results["skipped"]) == {item.key for item in rehearsal_plan()}
     assert sorted(results["skipped"].values()) == [
         "does not suit this device: it computes nothing in TF32",
@@ -81,7 +102,13 @@ def test_rows_hold_the_numbers(rehearsal):
     assert row["ok"] is True and row["seen"]["run losses"] <= 1e-6
     assert in_force(row) == (True, False, False)
     assert rows["device"]["matmul_flop_per_s"]["float32"] > 1e9 and rows["device"]["copy_bytes_per_s"] > 1e8
-    (streams,) = (row for row in rows.values() if row["kind"] == "streams")
+    of = {row["kind"]: row for row in rows.values()}
+    assert of["right"]["ok"] and len(of["right"]["errors"]) == 4 + 2 + 2 * 3 + 2 * 4
+    assert len(of["in_turn"]["old"]["ms"]) == 6 and 0 < of["in_turn"]["new"]["times_faster"][1]
+    assert max(found["gradients"] for name, found in of["replay"].items() if name.endswith(", new")) < 1e-3
+    new, plain, _ = of["updates"]["losses"].values()
+    assert new[1] == pytest.approx(plain[1], rel=1e-2) and plain[1]["G_A"] > 0
+    streams = of["streams"]
     assert in_force(streams) == (False, True, False) and [len(each) for each in streams["seconds"].values()] == [6, 6]
     timings = [row for row in rows.values() if row["kind"] == "timing"]
     for row in timings:
@@ -118,8 +145,8 @@ def test_a_wrong_exact_speedup_is_found_even_if_it_goes_wrong_late(monkeypatch, 
 
 def test_a_survey_goes_on_from_earlier_results_and_repeats_nothing(tmp_path, measure, capsys):
     done = measure()
-    for plan in (PLAN[:2], PLAN, PLAN):
-        survey(tmp_path, plan=plan, device="cpu")
+    for only in (f"{KEYS[0]},{KEYS[1]}", "", ""):  # how the keys begin
+        survey(tmp_path, plan=PLAN, device="cpu", only=only)
     assert done == KEYS and list(read(tmp_path)["rows"]) == KEYS
     assert capsys.readouterr().out.count(": measured (") == 3
 
@@ -148,10 +175,12 @@ def test_a_bug_costs_one_row_is_shown_and_tried_last_by_the_next_call(tmp_path, 
     done = measure(broken)
     survey(tmp_path, plan=PLAN[:2], device="cpu")
     assert read(tmp_path)["skipped"] == {KEYS[0]: "ValueError: the bug"} and flags() == before
+    assert [row["number"] for row in read(tmp_path)["unfinished"][KEYS[0]]] == [0]
     shown = capsys.readouterr()
     assert f"{KEYS[0]}: skipped, ValueError: the bug (" in shown.out and "in broken" in shown.err
     survey(tmp_path, plan=PLAN, device="cpu")
     assert done == [KEYS[0], KEYS[1], KEYS[2], KEYS[0]]
+    assert [row["number"] for row in read(tmp_path)["unfinished"][KEYS[0]]] == [0, 0], "of each try"
 
 
 def test_a_kill_leaves_all_that_was_measured_before_it(tmp_path, measure):
@@ -172,6 +201,21 @@ def test_a_kill_leaves_all_that_was_measured_before_it(tmp_path, measure):
     assert done == [KEYS[0], KEYS[1], KEYS[2], KEYS[1]], (
         "an item that killed one call cannot stop the others in the next"
     )
+
+
+def fails(how):
+    yield {"number": 1}, ""
+    how()
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [(partial(os._exit, 7), "exit code 7"), (partial(time.sleep, 600), "after 2 s, its limit")]
+)
+def test_a_crash_or_a_hang_costs_one_row_and_not_what_it_has_found(how, why):
+    apart = Apart(fails)
+    first, (row, said) = apart(how, seconds=2)
+    apart.close()
+    assert first == ({"number": 1}, "") and row is None and why in said
 
 
 # ---- what cannot be used
@@ -201,3 +245,9 @@ def test_earlier_results_that_do_not_fit_are_refused(tmp_path, measure, content,
 def test_every_speedup_of_the_plan_is_held_to_the_baseline():
     correct = {name for item in gpu_plan() if item.kind == "correctness" for name in item.speedups}
     assert correct == {name for item in gpu_plan() for name in item.speedups}
+
+
+def test_a_first_call_of_eight_minutes_has_all_of_nhwc_but_the_compiler():
+    *first, compiler = gpu_plan()[:13]
+    assert [item.kind for item in first[:8]] == ["device", "right", "in_turn", "in_turn", *["trace"] * 4]
+    assert sum(item.estimate_s for item in first) < 480 and "compile" in compiler.speedups
