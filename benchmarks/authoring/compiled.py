@@ -86,10 +86,10 @@ def compiled(kernel: Any, arguments: list, constants: dict[str, Any], capability
 
 def resources(kernel: Any) -> str:
     """What a compiled kernel takes: registers, bytes of spill stores and of spill loads, bytes of shared memory."""
-    from triton import knobs
+    from triton.backends.nvidia.compiler import get_ptxas
 
-    target = re.search(r"^\.target (\w+)", kernel.asm["ptx"], re.MULTILINE)[1]
-    command = [knobs.nvidia.ptxas.path, "-v", f"--gpu-name={target}", "/dev/stdin", "-o", os.devnull]
+    target, capability = re.search(r"^\.target (sm_(\d+)\w*)", kernel.asm["ptx"], re.MULTILINE).groups()
+    command = [get_ptxas(int(capability)).path, "-v", f"--gpu-name={target}", "/dev/stdin", "-o", os.devnull]
     said = subprocess.run(command, input=kernel.asm["ptx"], capture_output=True, text=True, check=True).stderr
     found = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads.*Used (\d+) registers", said, re.DOTALL)
     return "registers {2:>3}, spills {0:>3} {1:>3}, shared {3:>5}".format(*found.groups(), kernel.metadata.shared)
