@@ -28,7 +28,7 @@ from benchmarks.authoring.apart import Apart, Result, end
 from benchmarks.authoring.compiled import compile_ahead
 from benchmarks.authoring.kernels import convolutions, right, sweep
 from benchmarks.authoring.plan import BATCH_THAT_FILLS_GPU, RESNET, Item, gpu_plan, rehearsal_plan
-from benchmarks.authoring.stacks import Found, in_turn, replays, updates
+from benchmarks.authoring.stacks import Found, in_turn, replays, step_of, updates
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import LabkitError
 from labkit.measure import alternate, copy_rate, flags, matmul_rate, stamp
@@ -224,7 +224,7 @@ def race_against_cyclegan(item: Item, device: torch.device, out: Path) -> tuple[
 def time_streams(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
     """One stream and two, in turn."""
     batch = item.batch(device)
-    steps = {"one": item.step(device), "two": replace(item, speedups=("streams",)).step(device)}
+    steps = {"one": step_of(item, (), device), "two": step_of(item, ("streams",), device)}
     seconds = alternate({name: functools.partial(step, *batch) for name, step in steps.items()}, item.steps)
     medians = ", ".join(f"{name} {1e3 * statistics.median(each):.1f} ms" for name, each in seconds.items())
     return {"seconds": seconds}, medians

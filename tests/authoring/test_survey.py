@@ -103,7 +103,7 @@ def test_rows_hold_the_numbers(rehearsal):
     assert in_force(row) == (True, False, False)
     assert rows["device"]["matmul_flop_per_s"]["float32"] > 1e9 and rows["device"]["copy_bytes_per_s"] > 1e8
     of = {row["kind"]: row for row in rows.values()}
-    assert of["right"]["ok"] and len(of["right"]["errors"]) == 4 + 2 + 2 * 3 + 2 * 4
+    assert of["right"]["ok"] and len(of["right"]["errors"]) == 4 + 2 + 2 * 2 + 2 * 3
     assert len(of["in_turn"]["old"]["ms"]) == 6 and 0 < of["in_turn"]["new"]["times_faster"][1]
     assert max(found["gradients"] for name, found in of["replay"].items() if name.endswith(", new")) < 1e-3
     new, plain, _ = of["updates"]["losses"].values()
