@@ -104,7 +104,9 @@ def test_rows_hold_the_numbers(rehearsal):
     assert rows["device"]["matmul_flop_per_s"]["float32"] > 1e9 and rows["device"]["copy_bytes_per_s"] > 1e8
     of = {row["kind"]: row for row in rows.values()}
     assert of["right"]["ok"] and len(of["right"]["errors"]) == 4 + 2 + 2 * 2 + 2 * 3
-    assert [len(of["in_turn"][name]["ms"]) for name in ("plain, first", "old", "new", "plain, last")] == [3, 6, 6, 3]
+    in_turn = [row for row in rows.values() if row["kind"] == "in_turn"]  # a kill may change their order
+    turns = [[len(row[name]["ms"]) for name in ("plain, first", "old", "new", "plain, last")] for row in in_turn]
+    assert sorted(turns) == [[3, 1, 1, 3], [3, 6, 6, 3]]
     assert max(found["gradients"] for name, found in of["replay"].items() if name.endswith(", new")) < 1e-3
     new, plain, _ = of["updates"]["losses"].values()
     assert new[1] == pytest.approx(plain[1], rel=1e-2) and plain[1]["G_A"] > 0
