@@ -38,7 +38,7 @@ MOST_PARTS = 64  # of a picture's pixels, for a sum
 
 
 def norm(x: Tensor, skip: Tensor | None = None, slope: float = 0.0, pad: int = 0) -> tuple[Tensor, Tensor]:
-    """The instance norm of x plus a skip; or, without one, its activation, with negative results times `slope`.
+    """The instance norm of x, then a skip added to it; or, without one, an activation: negative results times `slope`.
 
     Args:
         x: (N, C, H, W). It is copied if it has not the channels last in memory.
