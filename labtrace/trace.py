@@ -13,6 +13,7 @@ from labtrace.events.rank import Rank, ranks_of
 from labtrace.events.reading import read
 from labtrace.findings import audit, difference, verdict
 from labtrace.findings.remedies import Remedies
+from labtrace.findings.window import window
 from labtrace.replay.recorded_replay import replay_rank, warn_of
 from labtrace.replay.trace_file import Replay
 from labtrace.stamp import with_stamp
@@ -52,6 +53,7 @@ class Trace:
         self.ranks = ranks_of(read(path))
         self.only_steps: tuple[int, int] | None = None
         self._played: dict[Rank, Remedies] = {}  # a part of the steps has its own ranks
+        self._windows: dict[Rank, Rank] = {}
 
     @property
     def stamp(self) -> dict | None:
@@ -118,7 +120,10 @@ class Trace:
         waits = dict(zip(self.ranks.values(), apart["waited_us"] > apart["sending_us"], strict=True))
 
         def of_rank(rank: Rank) -> pandas.DataFrame:
-            return processor.summary(rank, waits[rank]) if rank.on_cpu else verdict.summary(rank, self._remedies)
+            if rank.on_cpu:
+                return processor.summary(rank, waits[rank])
+            ranks = [*map(self._window, self.ranks.values())]
+            return verdict.summary(rank, self._window(rank), ranks, lambda: self._remedies(rank))
 
         return self._table(of_rank)
 
@@ -412,8 +417,14 @@ class Trace:
     def _remedies(self, rank: Rank) -> Remedies:
         """The replays of a rank, which `summary` and `remedies` share."""
         if rank not in self._played:
-            self._played[rank] = Remedies(rank, self.ranks.values())
+            self._played[rank] = Remedies(self._window(rank), [*map(self._window, self.ranks.values())])
         return self._played[rank]
+
+    def _window(self, rank: Rank) -> Rank:
+        """What `summary` and `remedies` are about."""
+        if rank not in self._windows:
+            self._windows[rank] = window(rank) if rank.has_gpu else rank
+        return self._windows[rank]
 
     def what_if(
         self, host: float = 1.0, kernels: float = 1.0, graph: bool = False, data: float = 1.0, rank: int | None = None

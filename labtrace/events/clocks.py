@@ -15,6 +15,7 @@ IDLE_US = 30.0  # a longer gap is no pause between two kernels
 FEWEST_KERNELS = 10  # with fewer kernels nothing is concluded from all of them
 OVERLAP_US = 10.0  # by which kernels of one stream may overlap: programmatic dependent launch
 MOST_COVERED = 3  # kernels of its stream that begin while a kernel runs: with so many, its duration is wrong
+ENDING_WELL = 0.9  # of the waits of the host: then the clocks of host and GPU agree
 DOUBTFUL = 0.05  # the share of a recording in doubt from which the verdict might be another
 WAITS_FOR_DEVICE = r"^(?:(?:cuda|hip|ze)DeviceSynchronize|cuCtxSynchronize)$"
 WAITS_FOR_STREAM = r"^(?:(?:cuda|hip|cu)StreamSynchronize|hipMemcpyWithStream|urQueueFinish)$"
@@ -89,4 +90,18 @@ def _all_late(work: pandas.DataFrame, calls: pandas.DataFrame) -> bool:
     first = work.iloc[np.searchsorted(work["begin"], end[end - begin > IDLE_US])]
     graphs = calls.index[matching(calls["name"], GRAPH_LAUNCHES)]
     delays = (first["begin"] - first["call_begin"] - first["call_duration"])[~first["call"].isin(graphs)].dropna()
-    return len(delays) >= FEWEST_KERNELS and delays.min() > LATEST_START_US
+    return len(delays) >= FEWEST_KERNELS and delays.min() > LATEST_START_US and not waits_end_well(work, calls)
+
+
+def waits_end_well(work: pandas.DataFrame, calls: pandas.DataFrame) -> bool:
+    """Whether the host's waits end just after the work that they waited for, nearly all: then the clocks agree.
+
+    Args:
+        work: as in `Rank.gpu_work`.
+        calls: as in `Rank.operators`.
+    """
+    waits = calls[matching(calls["name"], f"{WAITS_FOR_DEVICE}|{WAITS_FOR_STREAM}")]
+    known = work.dropna(subset="call_begin").sort_values("call_begin")
+    ended = np.append(np.nan, known["end"].cummax())[np.searchsorted(known["call_begin"], waits["begin"])]
+    after = (waits["end"] - ended)[waits["begin"] < ended]  # others had nothing to wait for
+    return len(after) > 0 and bool(after.between(-CLOCKS_US, IDLE_US).mean() >= ENDING_WELL)

@@ -13,17 +13,18 @@ from labtrace.events.intervals import Nesting, Union
 from labtrace.events.rank import NOWHERE, Nested, Rank, innermost
 
 DATA, START_UP, MEMORY, WAITS = "data loading", "start-up", "memory calls", "waiting calls"
+COMPILING, BLOCKED = "recompilation", "blocking launches"
 GRAPHS, LAUNCHES, OTHER = "graph launches", "launches", "other host work"
 MEMORY_CALLS = (
     r"^(?:cuda|hip|cu)(?:Malloc|Free|Host(?:Alloc|Free|Malloc|Register|Unregister)"
     r"|Mem(?:Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|Host|Pool))"
     r"|^urUSM\w*(?:Alloc|Free)|^zeMem(?:Alloc|Free)"
 )
-# Modules and libraries of kernels are loaded, graphs instantiated, programs compiled.
-PREPARING = (
-    r"ModuleLoad|LibraryLoad|GraphInstantiate|dynamo_timed|compile_inner|frame_compile|backend_compile"
-    r"|^urProgram|^zeModuleCreate"
-)
+# Programs compiled, graphs instantiated, modules and libraries of kernels loaded.
+COMPILED = r"GraphInstantiate|dynamo_timed|compile_inner|frame_compile|backend_compile|^urProgram|^zeModuleCreate"
+PREPARING = rf"ModuleLoad|LibraryLoad|{COMPILED}"
+START = 1 / 3  # of the steps: what comes in later ones, twice, is no start-up
+LATER = 0.1  # of the time of calls that allocate memory: if less is later, the earlier ones were the first
 OF_EACH_STEP = rf"Memcpy|{GRAPH_LAUNCHES}|{SYNCHRONISING}"  # no start-up, even in a recording of one step
 START_UP_RATIO, START_UP_US = 100.0, 1e3  # a call is start-up only if it exceeds this, and some this times the median
 MOST_RARE = 5  # slow launches, in a recording without steps
@@ -37,8 +38,8 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
     | cause | meaning |
     |---|---|
     | `DATA` | loading data |
-    | `START_UP` | see `_start_up` |
-    | `MEMORY` | calls that allocate and free memory |
+    | `START_UP`, `COMPILING`, `BLOCKED` | see `_rare` |
+    | `MEMORY` | calls that allocate and free memory, but for the first ones |
     | `WAITS` | the rest of calls that wait, after the wait is over |
     | `GRAPHS` | calls that launch a graph |
     | `OTHER` | stretches of over a millisecond outside of CUDA's calls: Python, operators on the CPU |
@@ -48,11 +49,11 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
         copies: the copies that blocked the host, with call_begin and call_end.
     """
     calls = rank.operators
-    known = {DATA: rank.loading, START_UP: _start_up(rank)}
-    for cause, pattern in ((MEMORY, MEMORY_CALLS), (WAITS, SYNCHRONISING)):
-        ours = calls[matching(calls["name"], pattern)]
-        known[cause] = Union(ours["begin"], ours["end"])
-    known[WAITS] |= Union(copies["call_begin"], copies["call_end"])
+    known = {DATA: rank.loading, **_rare(rank)}
+    first, later = _memory(rank, bool(known[START_UP].length))
+    known |= {START_UP: known[START_UP] | first, MEMORY: later}
+    waiting = calls[matching(calls["name"], SYNCHRONISING)]
+    known[WAITS] = Union(waiting["begin"], waiting["end"]) | Union(copies["call_begin"], copies["call_end"])
     of_cuda = calls[calls["category"].isin(CALLS)]
     graphs = of_cuda[matching(of_cuda["name"], GRAPH_LAUNCHES)]
     known |= {GRAPHS: Union(graphs["begin"], graphs["end"]), LAUNCHES: Union(of_cuda["begin"], of_cuda["end"])}
@@ -68,12 +69,15 @@ def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFr
     return parts | {OTHER: np.where(long, rest, 0.0), LAUNCHES: launches}
 
 
-def _start_up(rank: Rank) -> Union:
-    """What a training does once: captures of graphs, loading and compiling, and of the calls of over a millisecond
+def _rare(rank: Rank) -> dict[str, Union]:
+    """What a training does once, `START_UP`: captures of graphs, loading, compiling, and calls of over a millisecond
 
     - the first of a name, if it took far longer than the later ones,
     - CUDA's that were made once or twice, but for copies, waits and launches of graphs: to create the context, and
     - launches that took far longer than others, since a module was loaded: the first of their kernel, or rare ones.
+
+    What comes again in later steps is no start-up: `COMPILING`, or launches that are long for another reason,
+    `BLOCKED`.
     """
     calls = rank.operators.sort_values("begin")
     names, by_name = calls["name"], calls.groupby("name")["duration"]
@@ -81,12 +85,34 @@ def _start_up(rank: Rank) -> Union:
     far = slow & (calls["duration"] > START_UP_RATIO * by_name.transform("median"))
     once = slow & calls["category"].isin(CALLS) & (by_name.transform("size") <= 2) & ~matching(names, OF_EACH_STEP)
     launches = far & matching(names, LAUNCHING_CALLS) & ~matching(names, OF_EACH_STEP)
-    in_steps = len(set(innermost(rank.steps, calls["begin"][launches])))
-    if in_steps > max(1, len(rank.steps) / 2) or (rank.steps.empty and launches.sum() > MOST_RARE):  # of each step
-        launches &= calls.index.isin(rank.kernels.sort_values("call_begin").drop_duplicates("name")["call"])
+    blocked = launches & ~calls.index.isin(rank.kernels.sort_values("call_begin").drop_duplicates("name")["call"])
+    blocked &= _comes_again(rank, calls["begin"][blocked]) or (rank.steps.empty and blocked.sum() > MOST_RARE)
     found = (far & ~names.duplicated()) | once | launches | matching(names, PREPARING)
-    both = pandas.concat([calls[found], rank.ranges[matching(rank.ranges["name"], PREPARING)]])
-    return Union(both["begin"], both["end"]) | rank.captures
+    both = pandas.concat([calls[found & ~blocked], rank.ranges[matching(rank.ranges["name"], PREPARING)]])
+    compiled = matching(both["name"], COMPILED)
+    compiled &= _comes_again(rank, both["begin"][compiled])
+    unions = [Union(each["begin"], each["end"]) for each in (both[~compiled], both[compiled], calls[blocked])]
+    return {START_UP: unions[0] | rank.captures, COMPILING: unions[1], BLOCKED: unions[2]}
+
+
+def _memory(rank: Rank, cold: bool) -> tuple[Union, Union]:
+    """The first calls that allocate memory, if hardly any come later, and the other calls that allocate or free it.
+
+    Args:
+        cold: whether other start-up was found. Of a recording without several steps it has to be.
+    """
+    calls = rank.operators[matching(rank.operators["name"], MEMORY_CALLS)]
+    several = len(rank.steps) > 1
+    start = rank.steps["begin"].quantile(START) if several else rank.kernels["call_begin"].median()
+    late = calls["begin"] > start
+    rare = calls["duration"][late].sum() < LATER * calls["duration"].sum() and (several or cold)
+    first, later = (calls[~late], calls[late]) if rare else (calls[:0], calls)
+    return Union(first["begin"], first["end"]), Union(later["begin"], later["end"])
+
+
+def _comes_again(rank: Rank, begin: pandas.Series) -> bool:
+    """Whether events that begin at these times come in two steps or more after the first ones."""
+    return len({step for step in innermost(rank.steps, begin) if step >= START * len(rank.steps)} - {-1}) > 1
 
 
 def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> tuple[list[str], list[float]]:

@@ -17,6 +17,7 @@ from labtrace.tables.gpu import find_gaps
 # A pause longer than both, the second a share of the recording, separates events with a wrong time from the others.
 STRAY_PAUSE_US, STRAY_PAUSE_SHARE = 6e7, 0.9
 COMMON_NAMES = 0.5  # the share of kernel names that two replays of one graph have in common at least
+MOST_STEPS = 0.05  # of the kernels: if more overlap, no clock has made a step
 NEGLIGIBLE = 0.01  # a finding that can change less of the time distrusts no table
 DELAYS = "idle, gaps, launches, queue, summary, critical_path, what_if"
 LAUNCHED = f"{DELAYS}, temporal by step, concurrency by range, operators (GPU)"
@@ -101,13 +102,14 @@ def _launches(rank: Rank) -> list[Finding]:
     gaps = find_gaps(work)
     gaps_before = gaps["us"][gaps["next"].isin(unlinked.index)].sum()
     lost_share = max(len(lost) / max(1, len(launching)), _idle_after(work, lost))
+    too_many = len(work) / 2 < len(unlinked) < len(work)  # a replay can do without some, and without any there is none
     unlinked_share, ours = _share(unlinked["duration"].sum() + gaps_before, work), "kernels, copies and memsets"
     return [
         _row("launches whose kernel is missing: dropped", lost, lost_share, ALL_OF_GPU),
         _row("launches before the first recorded kernel: not recorded yet", missing[before], 0.0),
         _row("launches after the last recorded kernel: not recorded any more", missing[after], 0.0),
         _row(f"{ours} of the step before: launched before the recording", unknown[earlier], 0.0),
-        _row(f"{ours} whose launch is missing", unlinked, unlinked_share, LAUNCHED, False),  # a replay can do without
+        _row(f"{ours} whose launch is missing", unlinked, unlinked_share, LAUNCHED, too_many),
     ]
 
 
@@ -168,8 +170,10 @@ def _overlaps(rank: Rank) -> list[Finding]:
     crossing, ours = host[cut], work[both]
     share_of_host = _share((crossing["end"] - crossing["begin"]).sum(), host)
     share_of_work = _share(overlap[both].sum(), work)
+    several = len(ours) > MOST_STEPS * len(work)  # a clock makes few steps
+    why = "those of several streams, recorded as of one" if several else "a step of a clock"
     return [
-        _row("kernels of one stream that overlap: a step of a clock", ours, share_of_work, ALL_OF_GPU),
+        _row(f"kernels of one stream that overlap: {why}", ours, share_of_work, ALL_OF_GPU),
         _row("calls of one thread that overlap, neither inside of the other", crossing, share_of_host, OF_HOST, False),
     ]
 

@@ -11,6 +11,7 @@ import pandas
 from labtrace.errors import TraceError
 from labtrace.events.dialects import OPERATORS, fine_kinds
 from labtrace.events.rank import NOWHERE, Nested, Rank
+from labtrace.findings.window import of_steps
 from labtrace.tables.gpu import share, temporal_by_step
 from labtrace.tables.processor import MOST_SKEWED, stretches, typical_steps, typical_work
 
@@ -240,17 +241,3 @@ def _work(rank: Rank) -> pandas.DataFrame:
     call = np.where(call < 0, -1 - kernels.index, call)
     kind = fine_kinds(kernels)
     return kernels.assign(us=kernels["duration"], event=kernels.index, call=call, operator=launchers, kind=kind)
-
-
-def of_steps(rank: Rank) -> pandas.DataFrame:
-    """The kernels that were launched in the recorded steps or, where none is marked, in the recording; or all.
-
-    A kernel whose launch is not in the trace is of a step before the first if it began before its stream ran any of the
-    recorded steps' kernels.
-    """
-    kernels = rank.kernels
-    launched = kernels["step"] >= 0
-    launched = launched if launched.any() else kernels["call_begin"].notna()
-    first = kernels["begin"].where(launched).groupby(kernels["stream"]).transform("min")
-    ours = launched | (kernels["call_begin"].isna() & (kernels["begin"] > first))
-    return kernels[ours] if ours.any() else kernels

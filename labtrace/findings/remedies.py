@@ -7,7 +7,7 @@ twice, and the gains of two of them cannot be added up.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -19,12 +19,15 @@ from labtrace.events.dialects import COMPUTE, fine_kinds, matching
 from labtrace.events.intervals import Union
 from labtrace.events.rank import Rank
 from labtrace.findings import audit
+from labtrace.findings.culprits import short
+from labtrace.findings.evidence import Slower
 from labtrace.replay.launch_queue import run
 from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
+from labtrace.tables.achieved import PRODUCTS, achieved
 from labtrace.tables.dependencies import dependencies
-from labtrace.tables.gpu import LONG_DELAY_US
+from labtrace.tables.gpu import KERNEL_WAIT_US, LONG_DELAY_US
 
-RANKS = "waiting for other ranks"
+RANKS, PAUSES = "waiting for other ranks", "pauses between kernels"
 # What to try: the first part of each, up to the semicolon, is the subject of a sentence.
 TRY = {
     host.DATA: "more loader workers and pinned memory; prefetching, pictures decoded once; labkit: workers=",
@@ -32,46 +35,33 @@ TRY = {
     host.GRAPHS: "fewer and larger graphs and kernels, or a newer driver; torch.compile fuses kernels before capture, "
     "one graph can hold the whole step, and CUDA 12.6 launches graphs faster",
     host.START_UP: "nothing in training; leave the first steps out of the recording (the profiler's wait and warmup)",
+    host.COMPILING: "compiling once; TORCH_LOGS=recompiles tells why, equal shapes or torch._dynamo.mark_dynamic help",
+    host.BLOCKED: "launches that do not block; another thread or program may hold the driver, or modules come late: "
+    "CUDA_MODULE_LOADING=EAGER, all shapes in the warm-up",
     host.MEMORY: "an allocator that keeps its memory; no empty_cache(), the same shapes, pinned buffers made once, "
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     host.WAITS: "a loop without .item(), print or copies to the host; pinned memory and non_blocking copies",
-    host.OTHER: "moving this work into another process, or out of the loop; find it by name in Trace.gaps(): Python "
-    "between the steps, operators on the CPU",
+    host.OTHER: "moving this work into another process, or out of the loop; Trace.gaps() has names, and more if the "
+    "profiler records with_stack=True; gc.freeze() if it is Python's garbage collection",
+    PAUSES: "fewer and larger kernels; torch.compile fuses them, larger batches; each kernel of a graph has its pause",
     "copies": "pinned memory and non_blocking copies; data that stay on the GPU, no .item() in the loop",
     "communication": "larger buckets or 16-bit gradients; a faster network, fewer exchanges",
     RANKS: "the same work for each rank; equal batches and pictures, find the slow rank's cause",
-    "attention": "16 bits or shorter sequences; a sliding window, FlexAttention, which skips what is masked",
     "softmax": "scaled_dot_product_attention; one kernel that never writes the scores; of a loss, cross_entropy",
-    "convolutions": '16 bits, TF32 or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
-    "layout conversions": 'channels_last; pictures and weights with the channels last; labkit: "channels_last"',
-    "matrix products": "16 bits or TF32; sizes that are multiples of 8 or 16",
-    "normalisation": "torch.compile or channels_last; it is fused with its neighbours",
     "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
-    "pointwise and other": "torch.compile or 16 bits; kernels are fused; work in place",
 }
-BEFORE_AMPERE = {  # such GPUs have neither TF32 nor bf16
-    "convolutions": '16 bits or channels_last; cudnn.benchmark, lighter layers; labkit: "fp16", "channels_last"',
-    "matrix products": "16 bits; sizes that are multiples of 8 or 16",
-}
+# These depend on the recording: on the numbers that most kernels of a kind compute in already, as their names say.
+TF32 = r"tf32|s1688gemm"
 # 16 bits or fewer, in PyTorch's names, Tensile's (Cijk_..._BBS), cuBLAS's (nvjet_hsh, nvjet_tst), and of low precision.
 # Flash attention has no others.
 SIXTEEN = (
     r"(?i)bf16|fp16|f16|half|bfloat|Cijk_[a-z]+_[a-z]+_(?:[bh]|f8)|nvjet_(?:sm\d+_)?[htq]"
     r"|fp8|float8|e4m3|e5m2|fp4|flash|attn_[fb]wd|sage_fwd"
 )
-# What is left to try where most kernels of a kind compute in such numbers already, as their names say.
-ALREADY = {
-    r"tf32|s1688gemm": {
-        "convolutions": '16 bits or channels_last; cudnn.benchmark, lighter layers; labkit: "bf16", "channels_last"',
-        "matrix products": "16 bits; sizes that are multiples of 8 or 16",
-    },
-    SIXTEEN: {
-        "attention": "shorter sequences; a sliding window, FlexAttention, which skips what is masked",
-        "convolutions": 'channels_last; cudnn.benchmark, lighter layers; labkit: "channels_last"',
-        "matrix products": "fewer or smaller products; sizes that are multiples of 8 or 16",
-        "pointwise and other": "torch.compile; kernels are fused; work in place",
-    },
-}
+# With these layers channels_last alone copies more than it saves: they know the channels first only.
+CHANNELS_FIRST = r"(?i)reflection_pad|instance_norm"
+ON_GPU = r"DtoD|D2D|DeviceToDevice"
+FEW_FLOPS = 100.0  # for each byte of a product, where no GPU is busy computing: it reads its weights
 START_UP_SHARE = 0.1  # of the recording: if more is start-up, all gains are those of the rest
 # The rule of `Remedies._check_waits`: the host was ahead if the GPU was busy for more than this share of the time, and
 # more than this share of the kernels had a long delay. Stretches without calls may be waits if they took this share.
@@ -102,24 +92,35 @@ class Remedies:
         unsound, too_much = audit.doubts(rank)
         if too_much:
             raise LabError(f"{unsound} So it cannot predict the effect of a change. Record again.")
-        self.found = dependencies(rank)
+        self.rank, self.found = rank, dependencies(rank)
         self.settings = queue_settings(self.found)
         self.table = self.found.kernels
         self.lasting, self.streams = self.table["duration"].to_numpy(), self.table["stream"].tolist()
         free, made = self.found.host_times()
         self.parts = host.divide(rank, free, made, self.table[self.found.copies])
+        self.ready = self._ready()
         self.host_us = np.sum([*self.parts.values()], axis=0)
         begin, end = self._play(self.host_us, self.lasting)
         self.wall = max(end) - min(begin)
         said = [unsound, replay_doubt(rank, np.array(begin), np.array(end))]
         self.waited = waits_for_ranks(rank, ranks)
         self.before_ampere = rank.recording.before_ampere
-        if self.waited is not None and (missing := audit.missing_ranks(ranks)):
-            said.append(f"{missing} of {len(ranks) + missing} ranks have no file here: the waits for them are unknown.")
+        self.missing = audit.missing_ranks(ranks)
+        if self.waited is not None and self.missing:
+            all_ranks = len(ranks) + self.missing
+            said.append(f"{self.missing} of {all_ranks} ranks have no file here: the waits for them are unknown.")
         self.doubt = " ".join(filter(None, said))
         self._check_waits(rank)
         self.off = abs(self.wall / (rank.stop - rank.start) - 1)
         self._leave_start_up_out(rank, free, made)
+
+    def _ready(self) -> dict[int, float]:
+        """By stream when work of before the recording had ended, in time of the replay: its first kernel waited."""
+        first = self.table.drop_duplicates("stream")
+        alone = np.array([not self.found.after[place] for place in first.index])
+        waited = first["begin"] > self.found.made[first.index] + KERNEL_WAIT_US
+        waited = first[waited & alone & (first["call_begin"] <= self.table["begin"].min())]
+        return dict(zip(waited["stream"], waited["begin"] - self.table["call_begin"][0], strict=True))
 
     def _leave_start_up_out(self, rank: Rank, free: np.ndarray, made: np.ndarray) -> None:
         recorded, gaps = rank.stop - rank.start, Union(*rank.busy.gaps())
@@ -151,19 +152,70 @@ class Remedies:
     @cached_property
     def advice(self) -> dict[str, str]:
         """What to try, by cause."""
-        advice = TRY | (BEFORE_AMPERE if self.before_ampere else {})
-        for pattern, left in ALREADY.items():
-            us = self.table["duration"].where(matching(self.table["name"], pattern), 0.0).groupby(self.kinds).sum()
-            most = us > self.table.groupby(self.kinds)["duration"].sum() / 2
-            advice |= {kind: text for kind, text in left.items() if most.get(kind)}
-        return advice
+        bits = {kind: self._fewer_bits(kind) for kind in COMPUTE}
+        names = pandas.concat([self.rank.operators["name"], self.table["name"]])
+        first = matching(names, CHANNELS_FIRST).any()
+        layout = [] if first else ["channels_last"]
+        why = "channels_last alone copies at instance norm and reflection padding: use torch.compile, too; " * bool(
+            first
+        )
+        half = "fp16" if self.before_ampere else "bf16"
+        products = _either(bits["matrix products"] or ["8-bit numbers", "fewer and smaller products"])
+        products += "; sizes that are multiples of 8 or 16"
+        if self._reads_weights():
+            products = "a larger batch or weights of 8 or 4 bits; these products read much and compute little"
+        advice = {
+            "attention": f"{_either([*bits['attention'][:1], 'shorter sequences'])}; a sliding window, FlexAttention, "
+            "which skips what is masked",
+            "convolutions": f"{_either([*bits['convolutions'], *layout] or ['lighter layers'])}; {why}cudnn.benchmark, "
+            f'lighter layers; labkit: "{half}", "nhwc"',
+            "layout conversions": f"{_either(layout or ['torch.compile'])}; {why}the channels of weights, too, "
+            'come last; labkit: "nhwc"',
+            "matrix products": products,
+            "normalisation": f"{_either(['torch.compile', *layout])}; {why}it is fused with its neighbours",
+            "pointwise and other": f"{_either(['torch.compile', *bits['pointwise and other'][:1]])}; kernels are "
+            "fused; work in place",
+        }
+        if self._mostly("copies", ON_GPU):
+            advice["copies"] = (
+                "no in-place operations on views; for them autograd copies whole tensors, as clone() and "
+            )
+            advice["copies"] += 'contiguous() do; labkit: "out_of_place"'
+        if self.missing:
+            advice["communication"] = "a recording of all ranks; this one does not tell sending from waiting for others"
+        return TRY | advice
+
+    def _mostly(self, kind: str, pattern: str) -> bool:
+        """Whether kernels whose names fit took over half of the time of this kind."""
+        ours = self.table[self.kinds == kind]
+        return bool(ours["duration"][matching(ours["name"], pattern)].sum() > ours["duration"].sum() / 2)
+
+    def _fewer_bits(self, kind: str) -> list[str]:
+        """The shorter numbers that most kernels of this kind do not compute in yet."""
+        if self._mostly(kind, SIXTEEN):
+            return []
+        return ["16 bits"] if self._mostly(kind, TF32) or self.before_ampere else ["16 bits", "TF32"]
+
+    def _reads_weights(self) -> bool:
+        """Whether most of the products compute little for each byte, as far as the recording has their shapes."""
+        try:
+            table = achieved(self.rank)
+        except LabError:
+            return False
+        ours = table[table["name"].isin(PRODUCTS)]
+        return bool(ours["us"][ours["flops"] < FEW_FLOPS * ours["bytes"]].sum() > ours["us"].sum() / 2)
 
     @cached_property
     def gains(self) -> dict[str, float]:
         """Microseconds of the wall time that are gained without each cause."""
         kinds = self.kinds
-        gains = {cause: self._gain(host_us=self.host_us - us) for cause, us in self.parts.items() if us.any()}
+        parts = {cause: us for cause, us in self.parts.items() if us.any() and cause != host.WAITS}
+        gains = {cause: self._gain(host_us=self.host_us - us) for cause, us in parts.items()}
         gains |= {host.LAUNCHES: gains.get(host.LAUNCHES, 0.0)}
+        if self.found.waits:  # what they prevent counts: that the host is ahead of the GPU
+            gains[host.WAITS] = self._gain(host_us=self.host_us - self.parts[host.WAITS], waits=False)
+        if self.settings[1]:
+            gains[PAUSES] = self._gain(pauses=False)
         gains |= {kind: self._without(kinds == kind) for kind in kinds.unique()}
         if self.waited is not None:  # what communication costs is the rest
             gains["communication"] = self._gain(kernel_us=np.where(kinds == "communication", self.waited, self.lasting))
@@ -220,13 +272,47 @@ class Remedies:
     def _without(self, kernels: pandas.Series) -> float:
         return self._gain(kernel_us=np.where(kernels, 0.0, self.lasting)) if kernels.any() else 0.0
 
-    def _gain(self, host_us: np.ndarray | None = None, kernel_us: np.ndarray | None = None) -> float:
-        """Microseconds of the wall time that are saved if host or kernels take these times in place of theirs."""
+    def together(self, cause: str, kind: str) -> float:
+        """How many times faster it is without a cause on the host if kernels of a kind take half of their time, too."""
+        kernel_us = self.lasting * np.where(self.kinds == kind, 0.5, 1)
+        return self.wall / (self.wall - self._gain(self.host_us - self.parts[cause], kernel_us))
+
+    def at_half(self, kernel: str) -> float:
+        """How many times faster it is if the kernels of this short name take half of their time."""
+        names = self.table["name"].map({name: short(name) for name in self.table["name"].unique()})
+        return self.wall / (self.wall - self._gain(kernel_us=self.lasting * np.where(names == kernel, 0.5, 1)))
+
+    def at_first_speed(self, slower: Slower) -> float:
+        """How many times faster it is if kernels after a slow-down take as long as before."""
+        late = self.table["step"] >= slower.step
+        return self.wall / (self.wall - self._gain(kernel_us=self.lasting / np.where(late, slower.ratio, 1)))
+
+    def _gain(
+        self,
+        host_us: np.ndarray | None = None,
+        kernel_us: np.ndarray | None = None,
+        waits: bool = True,
+        pauses: bool = True,
+    ) -> float:
+        """Microseconds of the wall time that are saved if host or kernels take these times in place of theirs.
+
+        Args:
+            host_us, kernel_us: of each launch, None for those of the recording.
+            waits, pauses: whether the host waits as in the recording, and a stream pauses between kernels.
+        """
         host_us = self.host_us if host_us is None else host_us
-        begin, end = self._play(host_us, self.lasting if kernel_us is None else kernel_us)
+        begin, end = self._play(host_us, self.lasting if kernel_us is None else kernel_us, waits, pauses)
         return self.wall - (max(end) - min(begin))
 
-    def _play(self, host_us: np.ndarray, kernel_us: np.ndarray) -> tuple[list[float], list[float]]:
+    def _play(
+        self, host_us: np.ndarray, kernel_us: np.ndarray, waits: bool = True, pauses: bool = True
+    ) -> tuple[list[float], list[float]]:
         """Begins and ends of the kernels."""
         work = host_us.tolist(), kernel_us.tolist(), self.streams, self.found.after
-        return run(*work, self.found.waits, *self.settings)[:2]
+        kept, (limit, pause) = self.found.waits if waits else {}, self.settings
+        return run(*work, kept, limit, pause if pauses else 0.0, self.ready)[:2]
+
+
+def _either(options: Sequence[str]) -> str:
+    """ "a, b or c"."""
+    return f"{', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else options[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import pandas
@@ -13,38 +13,46 @@ from labtrace.events import host
 from labtrace.events.dialects import COMPUTE
 from labtrace.events.intervals import busy
 from labtrace.events.rank import Rank
-from labtrace.findings import audit
+from labtrace.findings import audit, culprits, evidence
 from labtrace.findings.difference import step_walls, whole_steps
-from labtrace.findings.remedies import RANKS, Remedies
+from labtrace.findings.remedies import PAUSES, RANKS, Remedies
 from labtrace.tables import gpu
 
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
 MOST_GAPS = 3  # that are named, if together they are most of the idle time
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
+LEAST_GAIN = 0.05  # of the wall time: less is not worth a sentence
 MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work or after its last
 LEAST_TOLD = 0.005  # a smaller share would be told as 0 %
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
 MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
+AHEAD = 1.1  # times what other causes on the host cost, waits have to cost to be named
+BEHIND_WAITS = 0.7  # of what the launches cost: if waits cost more, launches only show since the host has waited
+MOSTLY_START_UP = 0.98  # of a recording: what is left tells little
+SLOWER = "kernels slower than before"
 MOST_TOLD = 100  # times faster: a larger number tells only that nothing else is there
-HIGH_HOST_COST = 0.25  # of the wall time: if host and data cost more, a full queue is no good news
 WORDS = {"compute": "the kernels that compute", "memory": "copies and memsets", "communication": "communication"}
 WAITS_FOR = {  # causes on the host: what the GPU waits for
     host.DATA: "the loading of data",
+    host.COMPILING: "recompilation",
+    host.BLOCKED: "launches that block",
     host.LAUNCHES: "the launching of kernels",
     host.GRAPHS: "the launching of CUDA graphs",
     host.START_UP: "the start-up of first calls",
     host.MEMORY: "calls that allocate and free memory",
-    host.WAITS: "the host after it had waited itself",
-    host.OTHER: "other work of the host, such as Python's",
+    host.WAITS: "the host, which waits for it in turn",
+    host.OTHER: "other work of the host",
 }
 ON_GPU = {"pointwise and other": "pointwise and other kernels", RANKS: "waits for other ranks"}  # others: as named
 
 
-def summary(rank: Rank, play: Callable[[Rank], Remedies]) -> pandas.DataFrame:
+def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[], Remedies]) -> pandas.DataFrame:
     """One row: the verdict, the reasons in words, and the numbers.
 
     Args:
-        rank: the recording.
+        whole: the recording.
+        rank: its `window`, and
+        ranks: those of all ranks of the training.
         play: plays it again, or raises `LabError` if that is not possible.
 
     Raises:
@@ -52,32 +60,33 @@ def summary(rank: Rank, play: Callable[[Rank], Remedies]) -> pandas.DataFrame:
     """
     rank.check_gpu()
     try:
-        played, sound = play(rank), True
+        played, sound = play(), True
         doubt = played.doubt
     except LabError as error:
         played, sound, doubt = None, not audit.doubts(rank)[1], str(error)
-    numbers = _numbers(rank)
+    numbers = _numbers(whole, rank)
     costs = played.costs if played else {}
     numbers |= {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
-    bound, first = bound_by(numbers), {"cause": "", "times_faster_at_most": np.nan}
+    bound, cause, times = bound_by(numbers), "", np.nan
     doubt = doubt.replace(f"{rank.recording.file}: ", "")
     doubt = f"{doubt[:1].upper()}{doubt[1:]}"
-    idle = f"{_idle_in_words(numbers)}{_few_gaps(rank, numbers)}"
-    if played:
-        first, verdict, why = played.rows().iloc[0], _verdict(played, bound), f"{doubt} {idle}{_queue(numbers)}"
+    if reason := evidence.outside(rank, ranks):
+        bound, verdict = "unknown", f"{reason}."
+    elif played:
+        cause, verdict = _verdict(rank, played, bound)
+        times = played.rows().set_index("cause")["times_faster_at_most"].get(cause, np.nan)
     else:
         verdict = "This recording cannot tell the bottleneck."
         if sound:
             bound, verdict = _without_replay(rank, numbers)
-        why = f"{doubt} {idle}"
-    if len(step_walls(rank)) == 1 and (around := _around_the_gpu(rank)):
+    if len(step_walls(whole)) == 1 and (around := _around_the_gpu(whole)):
         verdict = f"{around}; of the rest, {verdict[0].lower()}{verdict[1:]}"
         bound = "unknown"
     if rank.recording.gpus > 1 and (worked := numbers["wall_us"] / rank.recording.events["end"].max()) < LEAST_SHARE:
         under = math.ceil(100 * worked) or 1
         bound, verdict = "unknown", f"This GPU was in use for under {under}% of the recording: it bounds nothing."
-    row = {"bound_by": bound, "verdict": verdict, "first_remedy": first["cause"]}
-    row |= {"times_faster_at_most": first["times_faster_at_most"], "why": why.strip()}
+    why = f"{doubt} {_idle_in_words(numbers)}{_few_gaps(rank, numbers)}".strip()
+    row = {"bound_by": bound, "verdict": verdict, "first_remedy": cause, "times_faster_at_most": times, "why": why}
     return pandas.DataFrame([row | numbers])
 
 
@@ -100,15 +109,15 @@ def _around_the_gpu(rank: Rank) -> str:
     return f"{told} of the recorded step is before the GPU's first work or after its last{mostly}"
 
 
-def _numbers(rank: Rank) -> dict[str, float]:
-    parts, steps = gpu.temporal(rank).set_index("part"), (rank.kernels["step"] >= 0).any()
+def _numbers(whole: Rank, rank: Rank) -> dict[str, float]:
+    parts = gpu.temporal(rank).set_index("part")
     gaps, kernels = gpu.find_gaps(rank.kernels), rank.kernels
     idle_us, known = float(gaps["us"].sum()), kernels["delay"].notna()
     data_us = float(np.sum(rank.loading.covered(gaps["begin"], gaps["end"])))
     causes = gpu.divided_gaps(kernels).groupby("cause")["us"].sum().reindex(gpu.CAUSES, fill_value=0.0)
     return {
         "wall_us": parts.loc["wall", "us"],
-        "step_us": whole_steps(rank).median() if steps else np.nan,
+        "step_us": whole_steps(whole).median() if (rank.kernels["step"] >= 0).any() else np.nan,
         "idle_of_wall": parts.loc["idle", "share_of_wall"],
         "host_wait_of_idle": causes["host_wait"] / (idle_us or np.nan),
         "launched_of_idle": causes["other"] / (idle_us or np.nan),
@@ -133,34 +142,80 @@ def bound_by(numbers: Mapping[str, float]) -> str:
     return part if first >= LEAST_SHARE and first >= LEAST_LEAD * second else "several"
 
 
-def _verdict(played: Remedies, bound: str) -> str:
-    """What bounds the training, how sure that is, and what to try."""
+def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
+    """The cause to begin with, and the sentence: what bounds the training, how sure that is, and what to try."""
     rows = played.rows().query("cause != @host.START_UP").set_index("cause")
     if RANKS in rows.index and rows["us"][RANKS] > MOSTLY_WAITS * rows["us"]["communication"]:
         rows = rows.drop("communication")
-    waits = {cause: played.waits[cause] for cause in rows.index.intersection(list(played.waits))}
-    on_gpu = rows.index.drop(list(waits))
-    if bound in ("data", "host") or (bound == "several" and played.idle >= LEAST_SHARE):
-        first = host.DATA if bound == "data" else max(waits, key=lambda cause: waits[cause])
-        said = f"the GPU waits {played.idle:.0%} of the time, {_most(waits[first])} for {WAITS_FOR[first]}"
-    elif bound in ("memory", "communication") or (bound == "several" and on_gpu[0] not in COMPUTE):
-        first = next(cause for cause in on_gpu if cause not in COMPUTE)
-        said = f"{ON_GPU.get(first, first)} cost {rows['share_of_wall'][first]:.0%} of the time"
-    else:
-        first = next(cause for cause in on_gpu if cause in COMPUTE)
-        said = f"the GPU is busy {1 - played.idle:.0%} of the time, {_most(played.shares[first])} with "
-        said += ON_GPU.get(first, first)
+    shares = rows["share_of_wall"]
+    # What a change can bring: work on the GPU cannot go altogether, but take half of its time.
+    brings = shares.where(rows["times_faster_at_half"].isna(), 1 - 1 / rows["times_faster_at_half"])
     subject = {cause: text.partition(";")[0] for cause, text in played.advice.items()}
-    said += f": {subject[first]} could bring {_worth(rows.loc[first], 'this time')}"
-    others = rows.index[rows["share_of_wall"] >= LEAST_SHARE].drop(first, errors="ignore")
-    if bound == "several" and len(others):
+    first, said = _first(rank, played, bound, rows)
+    alone = first == "communication" and played.missing > 0
+    level = bound == "several" and brings.max() < LEAST_SHARE
+    if level:
+        cause = max(played.waits, key=lambda one: shares.get(one, 0.0))
+        first = played.shares.drop(["copies", "communication"], errors="ignore").idxmax()
+        said = f"host and GPU are level: no single change brings over {math.ceil(100 * brings.max())}%. The kernels' "
+        said += f"time is {_most(played.shares[first])} {ON_GPU.get(first, first)}; half of that, and no time for "
+        said += f"{WAITS_FOR[cause]}, could bring {played.together(cause, first):.2f}x. torch.compile aims at both"
+    elif alone:
+        said += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
+    else:
+        said += f": {subject.get(first, f'a faster {first}')} could bring "
+        said += _worth(rows.loc[first], "this time") if first in rows.index else f"{played.at_half(first):.2f}x"
+    others = shares.index[shares >= LEAST_SHARE].drop([first, host.WAITS], errors="ignore")
+    if bound == "several" and not level and not alone and len(others):
         said += f", and {subject[others[0]]} {_worth(rows.loc[others[0]], others[0])}"
-    if played.start_up:
+    if (slower := evidence.slower(rank)) and (times := played.at_first_speed(slower)) > 1 + LEAST_GAIN:
+        first = SLOWER
+        said = f"from step {slower.step} on kernels take {slower.ratio:.2f} times as long as before: the GPU's clock "
+        said += "has fallen (heat, power), another program has come, or the inputs have grown. As fast as before, it "
+        said += f"would be {times:.2f}x"
+    if played.start_up > MOSTLY_START_UP:
+        first = host.START_UP
+        said = f"{played.start_up:.0%} of this recording is start-up, and the rest too little to judge a training by. "
+        said += "Leave the first steps out of the recording, with the profiler's wait and warmup"
+    elif played.start_up:
         said = f"{played.start_up:.0%} of this recording is start-up; of the rest, {said}"
     if played.doubt:
         said = f"as far as this recording tells, {said}"
     within = max(1, math.ceil(100 * played.off))
-    return f"{said[0].upper()}{said[1:]} (SIMULATED; unchanged, the replay is within {within}% of the recording)."
+    clause = "SIMULATED" if first not in played.waits else "SIMULATED, the host as slow as under the profiler"
+    return first, f"{said[0].upper()}{said[1:]} ({clause}; unchanged, the replay is within {within}% of the recording)."
+
+
+def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> tuple[str, str]:
+    """The cause to name first, of those in `rows` or a kernel by its name, and what it costs, in words."""
+    shares = rows["share_of_wall"]
+    waits = {cause: share for cause, share in played.waits.items() if cause in shares.index}
+    on_gpu = shares.index.drop([*waits, host.WAITS], errors="ignore")
+    computing = [cause for cause in on_gpu if cause in COMPUTE]
+    half = (1 - 1 / rows["times_faster_at_half"]).max()
+    idle = f"the GPU waits {played.idle:.0%} of the time"
+    waited = shares.get(host.WAITS, 0.0)
+    rivals = [cause for cause in waits if cause not in (host.LAUNCHES, host.WAITS)]
+    ahead = waited >= max([BEHIND_WAITS * shares[host.LAUNCHES], *(AHEAD * shares[rivals])])
+    if played.idle >= LEAST_SHARE and waited >= played.idle / 2 and ahead:
+        return host.WAITS, f"{idle}, since the host itself waits for it ({culprits.waits(rank, played.found)})"
+    if shares.get(PAUSES, 0.0) >= max(LEAST_SHARE, half):
+        return PAUSES, f"{idle}, mostly in the pauses between {len(played.table):,} short kernels"
+    if bound in ("data", "host") or (bound == "several" and played.idle >= LEAST_SHARE):
+        first = host.DATA if bound == "data" else max(waits, key=lambda cause: waits[cause])
+        named = f"{WAITS_FOR[first]}{culprits.of_host(rank, first)}{culprits.how_often(rank)}"
+        return first, f"{idle}, {_most(waits[first])} for {named}"
+    if bound in ("memory", "communication") or (bound == "several" and on_gpu[0] not in [*COMPUTE, PAUSES]):
+        first = next(cause for cause in on_gpu if cause not in [*COMPUTE, PAUSES])
+        return first, f"{ON_GPU.get(first, first)} cost {shares[first]:.0%} of the time"
+    busy = f"the GPU is busy {1 - played.idle:.0%} of the time"
+    kernel = culprits.kernel(rank, played.kinds, played.table)
+    tail = kernel.slow_share > culprits.TAIL_SHARE
+    if kernel.share > culprits.KERNEL_SHARE and (kernel.own or tail):
+        slow = f", {kernel.slow:,} of its calls for {kernel.slow_share:.0%} of that" if tail else ""
+        return kernel.name, f"{busy}, {_most(kernel.share)} with {kernel.name}, {kernel.calls}{slow}"
+    first = max(computing, key=lambda cause: (round(rows["times_faster_at_half"][cause], 2), played.shares[cause]))
+    return first, f"{busy}, {_most(played.shares[first])} with {ON_GPU.get(first, first)}"
 
 
 def _most(share: float) -> str:
@@ -209,7 +264,7 @@ def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:
     if share <= 0.5:
         return ""
     told = [
-        f"{us / 1e3:,.1f} ms {f'filled by {name}' if share > 0 else 'without an event on the host'}"
+        f"{us / 1e3:,.1f} ms {f'filled by {name}' if share > 0.5 else 'without an event on the host'}"
         for us, name, share in zip(largest["us"], largest["filled_by"], largest["share_filled"], strict=True)
     ]
     gaps = "One gap is" if many == 1 else f"{many} gaps are"
@@ -229,15 +284,3 @@ def _idle_in_words(numbers: Mapping[str, float]) -> str:
     data = numbers["data_of_idle"]
     loading = f", and {data:.0%} while the host loaded data" if data > LEAST_TOLD else ""
     return f"{idle}, {waited}{loading}."
-
-
-def _queue(numbers: Mapping[str, float]) -> str:
-    """The queue in words. It is good news only if nothing on the host costs much."""
-    if np.isnan(numbers["mean_queue"]):
-        return ""
-    delayed, host_cost = numbers["long_delays_of_kernels"], numbers["cost_of_data"] + numbers["cost_of_host"]
-    told = f" {delayed:.0%} of the kernels began more than {gpu.LONG_DELAY_US:g} us after their launch, and "
-    told += f"{numbers['mean_queue']:,.1f} waited on average"
-    if delayed > 0.5 and bound_by(numbers) in gpu.KINDS and host_cost < HIGH_HOST_COST:
-        return f"{told}: a full queue, not overhead."
-    return f"{told}."

@@ -158,6 +158,7 @@ def run(
     waits: Mapping[int, Collection[int] | None],
     queue_limit: int,
     gap_us: float,
+    ready: Mapping[int, float] | None = None,
 ) -> Times:
     """Plays launches whose kernels do not slow each other down, so that each begin and end is known at the launch.
 
@@ -165,12 +166,13 @@ def run(
         host_us, kernel_us, streams, after: of each launch, as in `Launch`.
         waits: by the position of a launch, the kernels for whose end the host waits after it, or None for all.
         queue_limit, gap_us: as for `play`.
+        ready: by stream, when the work that it had before has ended.
     """
     begin: list[float] = []
     end: list[float] = []
     host_start: list[float] = []
     host_end: list[float] = []
-    free = dict.fromkeys(streams, 0.0)  # when the next kernel of a stream may begin
+    free = dict.fromkeys(streams, 0.0) | dict(ready or {})  # when the next kernel of a stream may begin
     begun: dict[int, list[float]] = {stream: [] for stream in free}
     now = latest = 0.0
     for i, (work, lasting, stream, others) in enumerate(zip(host_us, kernel_us, streams, after, strict=True)):

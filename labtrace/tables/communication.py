@@ -14,6 +14,8 @@ import pandas
 from labtrace.events.intervals import Union, busy
 from labtrace.events.rank import Rank
 
+# The others' waits for a straggler, as a share of the wall time and beside its own: a finding has to stand out.
+STANDS_OUT, TIMES = 0.05, 2.0
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
 
 
@@ -58,7 +60,7 @@ def compare(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
     """
     own = {number: collectives(rank) for number, rank in ranks.items()}
     counts = {len(each) for each in own.values()}
-    table = pandas.DataFrame(np.nan, own, ["waited_us", "sending_us", "straggler"])
+    table = pandas.DataFrame(np.nan, own, ["waited_us", "sending_us", "came_last", "collectives", "straggler"])
     table["ranks"] = f"{len(ranks)} of {len(ranks) + missing}"
     if len(ranks) < 2 or len(counts) > 1 or counts == {0}:
         return table
@@ -66,7 +68,12 @@ def compare(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
     straggler, waited = waits({number: zip(each["begin"], each["end"], strict=True) for number, each in own.items()})
     table["waited_us"] = pandas.Series(waited)
     table["sending_us"] = {number: busy(each["end"] - sending, each["end"]) for number, each in own.items()}
-    if len(set(waited.values())) > 1 and not missing:
+    durations = pandas.DataFrame({number: each["duration"] for number, each in own.items()})
+    table["came_last"] = durations.eq(durations.min(axis=1), axis=0).sum()
+    table["collectives"] = len(durations)
+    wall = max(rank.recorded.length if rank.on_cpu else rank.stop - rank.start for rank in ranks.values())
+    typical = float(np.median([us for number, us in waited.items() if number != straggler]))
+    if typical >= max(STANDS_OUT * wall, TIMES * waited[straggler]) and not missing:
         table["straggler"] = straggler
     return table
 
@@ -92,9 +99,19 @@ def in_words(table: pandas.DataFrame) -> str:
     here, _, all_ranks = first["ranks"].partition(" of ")
     if here != all_ranks:
         return f"Only {first['ranks']} ranks: communication contains the waiting for ranks without a file."
-    if np.isnan(first["straggler"]):
-        several = here != "1" and first["communication_us"] > 0 and np.isnan(first["waited_us"])
+    if np.isnan(first["waited_us"]):
+        several = here != "1" and first["communication_us"] > 0
         return "The ranks have different collectives, so nobody knows which one waited for which." if several else ""
+    if np.isnan(first["straggler"]):
+        typical, all_of_them = (table["waited_us"] / table["wall_us"]).median(), first["collectives"]
+        often = table.loc[table["came_last"].idxmax()]
+        if not typical >= STANDS_OUT:
+            return ""
+        return (
+            f"No rank is the straggler: each comes last in turn (rank {often['rank']} in {often['came_last']:.0f} of "
+            f"{all_of_them:.0f} collectives), and a rank waits {typical:.0%} of the time for others. Pauses such as "
+            "garbage collection can be the reason, or data of different sizes."
+        )
     others, ms = table["rank"] != first["straggler"], table["waited_us"] / 1e3
     shares = (table["waited_us"] / table["wall_us"])[others]
     said = f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "

@@ -148,27 +148,16 @@ def test_the_verdict_has_no_cliff_where_nothing_jumps(kernel_us, bound_by, tmp_p
     )
 
 
-def test_a_full_queue_is_no_good_news_while_the_host_costs_a_quarter(tmp_path):
-    """The queue is full while a long step runs, and empty while the host loads the next batch."""
-    step = [Launch(CONV, 1.0, 10.0), *launched(CONV, 1.0, 10.0, 199, MAIN)]
-    step[0] = Launch(CONV, 1001.0, 10.0, MAIN, data_us=1000.0)
-    slow = Trace(written([*launched(CONV, 1.0, 10.0, 200), *step] * 2, (199, 399, 599), tmp_path / "slow.json"))
-    verdict = slow.summary().iloc[0]
-    assert verdict["long_delays_of_kernels"] > 0.8 and verdict["idle_of_wall"] < 0.5
-    assert verdict["why"].count("not overhead") == (verdict["cost_of_data"] < 0.25)
-    assert "convolutions: 16 bits, TF32 or channels_last could bring 1.67x by halving this time" in verdict["verdict"]
-
-
 @pytest.mark.parametrize(
     ("kernel", "advice"),
     [
         ("ampere_sgemm_128x64", "16 bits or TF32"),
         ("cutlass_80_tensorop_s1688gemm_128x128", "16 bits"),
         ("Cijk_Ailk_Bljk_SB_MT128x128x16", "16 bits or TF32"),
-        ("Cijk_Ailk_Bljk_B_BS_BH_Bias_HA", "fewer or smaller products"),
-        ("nvjet_sm100_tst_128x64", "fewer or smaller products"),
-        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32", "fewer or smaller products"),
-        ("sm90_xmma_gemm_bf16bf16_bf16f32", "fewer or smaller products"),
+        ("Cijk_Ailk_Bljk_B_BS_BH_Bias_HA", "8-bit numbers or fewer and smaller products"),
+        ("nvjet_sm100_tst_128x64", "8-bit numbers or fewer and smaller products"),
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32", "8-bit numbers or fewer and smaller products"),
+        ("sm90_xmma_gemm_bf16bf16_bf16f32", "8-bit numbers or fewer and smaller products"),
     ],
 )
 def test_the_advice_leaves_out_what_the_names_of_the_kernels_show(kernel, advice, tmp_path):
@@ -178,7 +167,7 @@ def test_the_advice_leaves_out_what_the_names_of_the_kernels_show(kernel, advice
 
 @pytest.mark.parametrize(
     ("capability", "products", "convolutions"),
-    [(7, "16 bits;", '"fp16", "channels_last"'), (8, "16 bits or TF32;", '"bf16", "channels_last"')],
+    [(7, "16 bits;", '"fp16", "nhwc"'), (8, "16 bits or TF32;", '"bf16", "nhwc"')],
 )
 def test_a_gpu_before_ampere_is_told_to_use_neither_tf32_nor_bf16(capability, products, convolutions, tmp_path):
     kernels = [*launched("volta_sgemm_128x64", 1.0, 40.0), *launched(CONV, 1.0, 40.0)]

@@ -196,7 +196,7 @@ def test_long_delays_on_a_busy_gpu_are_not_the_host_s_fault(load):
     verdict = load(gpu_bound()).summary().iloc[0]
     assert verdict["long_delays_of_kernels"] == pytest.approx(0.97, abs=0.02)
     assert verdict["idle_of_wall"] == pytest.approx(0.02, abs=0.002)
-    assert verdict["bound_by"] == "compute" and "full queue, not overhead" in verdict["why"]
+    assert verdict["bound_by"] == "compute"
     assert verdict["mean_queue"] > 40
 
 
