@@ -38,32 +38,29 @@ def verdicts(path: Path) -> Iterator[tuple[str, float]]:
 
 def judge(planted: Planted) -> dict[str, str | float]:
     """What is said of a recording, told over true gain, and what is wrong with it, "" if nothing. The worst counts."""
-
-    def matches(pattern: str, text: str) -> bool:
-        return re.search(pattern, text, re.IGNORECASE) is not None
-
+    says, never = (re.compile(pattern, re.IGNORECASE).search for pattern in (planted.says, planted.never))
     with warnings.catch_warnings(action="ignore"):
         found, others = [*verdicts(planted.path)], [*verdicts(planted.neighbour)]
     judged = []
     for said, gain in found:
         of_gain = gain / planted.true_gain if planted.fault.gain else math.nan
         wrong = {
-            "not said": not matches(planted.says, said),
-            "untrue": matches(planted.never, said),
-            "said of the neighbour": any(matches(planted.says, other) for other, _ in others),
+            "not said": not says(said),
+            "untrue": never(said),
+            "said of the neighbour": any(says(other) for other, _ in others),
             "gain": planted.fault.gain and not abs(of_gain - 1) <= WITHIN,
         }
         judged.append({"wrong": ", ".join(why for why in wrong if wrong[why]), "of_gain": of_gain, "said": said})
     return max(judged, key=lambda one: len(one["wrong"]))
 
 
-def page_rows(table: pandas.DataFrame) -> str:
+def page_rows(rows: list[dict[str, str | float]]) -> str:
     """The table of docs/trust.md, of a row for each recording."""
     lines = ["| what is wrong | recordings | rightly said | told gain over true gain |", "|---|---|---|---|"]
-    for cause, rows in table.groupby("cause", sort=False):
-        gains, right = rows["of_gain"].dropna(), rows["wrong"].isin(["", "gain"]).mean()
+    for cause, table in pandas.DataFrame(rows).groupby("cause", sort=False):
+        gains, right = table["of_gain"].dropna(), table["wrong"].isin(["", "gain"]).mean()
         told = f"{gains.median():.2f} ({gains.min():.2f} to {gains.max():.2f})" if len(gains) else ""
-        lines.append(f"| {cause} | {len(rows)} | {right:.0%} | {told} |")
+        lines.append(f"| {cause} | {len(table)} | {right:.0%} | {told} |")
     return "\n".join(lines)
 
 
@@ -77,9 +74,7 @@ if __name__ == "__main__":
             with tempfile.TemporaryDirectory() as folder:
                 found = judge(planted := write(name, seed, folder))
             rows.append({"cause": planted.fault.cause, **found})
-            print(f"{name:18} {planted.true_gain:6.2f} {found['of_gain']:5.2f}", found["wrong"] or "right", end=": ")
-            print(found["said"].partition("\n")[0], flush=True)
+            print(f"{name} {seed} {planted.true_gain:.2f}x {found['wrong'] or 'right'}: {found['said']}", flush=True)
     if not asked.names:
         before, rest = PAGE.read_text(encoding="utf-8").split(START)
-        page = before + START + page_rows(pandas.DataFrame(rows)) + END + rest.split(END)[1]
-        PAGE.write_text(page, encoding="utf-8", newline="\n")
+        PAGE.write_text(before + START + page_rows(rows) + END + rest.split(END)[1], encoding="utf-8", newline="\n")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from labtrace.errors import check_known
 from labtrace.planted import simulation
@@ -220,7 +221,7 @@ class Fault:
     reads: bool = False
     ranks: int = 1
     alone: bool = False
-    process: Mapping[str, float] = field(default_factory=dict)
+    process: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, list] = field(default_factory=dict)
 
     def simulate(self, seed: str, planted: bool) -> list[Process]:
@@ -303,7 +304,7 @@ def write(name: str, seed: int, folder: Path | str) -> Planted:
     culprit = rf"\brank {first.faulty}\b" if fault.ranks > 1 else culprit
     words = {"CULPRIT": culprit, **TABLE["wordings"]}
     says, never = (re.sub("|".join(words), lambda one: words[one[0]], text) for text in (fault.says, fault.never))
-    return Planted(*paths, fault, max(1.0, walls[0] / walls[1]), says, never)
+    return Planted(paths[0], paths[1], fault, max(1.0, walls[0] / walls[1]), says, never)
 
 
 TABLE = tomllib.loads(Path(__file__).with_name("faults.toml").read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ import gzip
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ MAIN, AUTOGRAD = 5000, 5001  # threads of the host; the first has the number of 
 QUEUE = 1000  # launches that can wait in a stream: the next one has to wait on the host
 PAUSE_US, LATENCY_US = 0.9, 2.8  # between two kernels of a stream; from the end of a launch to the begin of its kernel
 ADAM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>"
-LAYER = (  # operators of the forward and the backward pass, and the kernel's share of `Process.kernel_us`
+LAYER: tuple[
+    tuple[str, str, float], ...
+] = (  # operators of the forward and the backward pass, and the kernel's share of `Process.kernel_us`
     ("aten::mm", "MmBackward0", 1.0),
     ("aten::addmm", "AddmmBackward0", 1.0),
     ("aten::gelu", "GeluBackward0", 0.6),
@@ -63,7 +65,7 @@ class Process:
     """
 
     def __init__(
-        self, seed: str, rank: int, ranks: int, names: Mapping, layers: float = 16, kernel_us: float = 300, pace=0.0
+        self, seed: str, rank: int, ranks: int, names: dict, layers: int = 16, kernel_us: float = 300, pace: float = 0
     ) -> None:
         draw, self.noise = random.Random(seed), random.Random(f"{seed}, rank {rank}")
         drawn = {kind: [draw.choice(choices), draw.choice(choices)] for kind, choices in names.items()}
@@ -171,8 +173,8 @@ class Process:
         """Thread, operator, kernel and time of all that the forward and the backward pass launch."""
         for thread, column, factor in ((MAIN, 0, 1.0), (AUTOGRAD, 1, self.backward)):
             for place in range(self.layers):
-                part = LAYER[place % 4]
-                yield thread, part[column], self.kernels[place % 4], factor * part[2] * self.kernel_us
+                *operators, share = LAYER[place % 4]
+                yield thread, str(operators[column]), self.kernels[place % 4], factor * share * self.kernel_us
 
     def train(self, optimiser: bool = True) -> None:
         """The work of a step: both passes and a fused optimiser."""
