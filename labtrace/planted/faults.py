@@ -53,9 +53,9 @@ class Process(simulation.Process):
                 self.launch("Memcpy DtoD (Device -> Device)", self.times(times / 16))
 
     def earlier_copies(self, recorded: bool) -> None:
-        """Copies to the host, for eight steps' time, whose launches may be before the recording."""
+        """Copies to the host, for sixteen steps' time, whose launches may be before the recording."""
         for _ in range(20):
-            self.launch(simulation.TO_HOST, self.times(0.4), recorded=recorded)
+            self.launch(simulation.TO_HOST, self.times(0.8), recorded=recorded)
 
     def fill(self, recorded: bool) -> None:
         """A short kernel, whose launch may be before the recording."""
@@ -97,9 +97,9 @@ class Process(simulation.Process):
             with self.within("custom::op"):
                 self.launch(self.culprit, self.times(times if number in (31, 77) else 0.003))
 
-    def one_graph(self, pause_us: float) -> None:
-        """Both passes as a graph, with such pauses between its kernels."""
-        self.graph([(name, us) for *_, name, us in self.passes()], pause_us)
+    def one_graph(self, times: float) -> None:
+        """Both passes as a graph, whose launch may take long."""
+        self.graph([(name, us) for *_, name, us in self.passes()], call_us=15 + self.times(times))
 
     def tiny_graph(self, factor: int) -> None:
         """A graph of tiny kernels, or as much work in fewer kernels, which take so many times as long."""

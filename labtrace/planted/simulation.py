@@ -45,8 +45,8 @@ class Process:
         names: lists of names from which one is drawn: those of [names] in faults.toml.
         layers: operators of a forward pass.
         kernel_us: the time of a large kernel. 70 to 130 % of both of these are drawn.
-        pace: if not 0, the host's time for a step is this share of the GPU's. The host is then behind in the forward
-            pass and ahead in the backward pass.
+        pace: if not 0, the host's time for a step is this share of the GPU's, and it is the same for each operator. So
+            the host is behind in the forward pass, and ahead after the backward pass.
 
     Attributes:
         now: the host's clock.
@@ -82,7 +82,7 @@ class Process:
         self.free: dict[Lane, float] = defaultdict(float)
         self._begins: dict[Lane, list[float]] = defaultdict(list)
         if pace:
-            self.backward = 3.0
+            self.backward = 2 + self.size
             self.host_us = pace * self.times(1) / self.size / (2 * self.layers) - 4
 
     def times(self, usual: float) -> float:
@@ -150,9 +150,9 @@ class Process:
             self.now += 0.3 * self.host_us
         return end
 
-    def graph(self, kernels: Sequence[tuple[str, float]], pause_us: float = PAUSE_US) -> float:
+    def graph(self, kernels: Sequence[tuple[str, float]], pause_us: float = PAUSE_US, call_us: float = 15.0) -> float:
         """Launches a CUDA graph of these kernels, by name and time."""
-        self.call("cudaGraphLaunch", 15.0)
+        self.call("cudaGraphLaunch", call_us)
         end = max(self.now + LATENCY_US, self.free[FIRST] + PAUSE_US) - pause_us
         for name, us in kernels:
             end = self.run(name, end + pause_us, us)
