@@ -1,3 +1,4 @@
+from labtrace import planted as planted
 from labtrace import replay as replay
 from labtrace import show as show
 from labtrace.errors import LabError as LabError

@@ -1,0 +1,69 @@
+"""Recordings whose fault is known: the verdict names it, and does not where it is not."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import labtrace
+from benchmarks.authoring.planted import END, PAGE, START, judge, page_rows
+from labtrace.errors import LabError
+from labtrace.planted import FAULTS, write
+
+SLOW_SEEDS = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6)]
+
+
+@pytest.mark.parametrize("seed", [0, *SLOW_SEEDS])
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_verdict_names_the_fault_and_its_gain_and_does_not_on_the_neighbour(name, seed, tmp_path):
+    planted = write(name, seed, tmp_path)
+    found = judge(planted)
+    assert not found["wrong"], f"{planted.fault.words}, {planted.true_gain:.2f}x: {found['wrong']}: {found['said']}"
+
+
+def files(path):
+    return [path] if path.is_file() else sorted(path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["launches", "memory", "to_gpu", "prefetched", "two_files"])
+def test_the_neighbour_is_a_recording_without_any_finding(name, tmp_path):
+    planted = write(name.replace("two_files", "slow_rank"), 0, tmp_path)
+    assert labtrace.Trace(planted.neighbour).audit().empty
+    assert {file.name for file in files(planted.path)} <= {"recording.json.gz", *(f"rank{n}.json.gz" for n in range(4))}
+
+
+def test_a_seed_is_a_recording_to_the_byte_and_says_that_it_is_simulated(tmp_path):
+    first, again, other = (
+        write("slow_rank", seed, tmp_path / folder) for seed, folder in ((7, "a"), (7, "b"), (8, "c"))
+    )
+    same, differs = ([*map(Path.read_bytes, files(one.path))] for one in (again, other))
+    assert [*map(Path.read_bytes, files(first.path))] == same != differs
+    trace = labtrace.Trace(first.path)
+    assert trace.stamp["SIMULATED"] and trace.temporal().columns.name == "SIMULATED" and len(trace.ranks) == 4
+
+
+def test_the_true_gain_is_that_of_the_same_steps_without_the_fault(tmp_path):
+    planted = write("checkpoint", 3, tmp_path)
+    walls = [
+        labtrace.Trace(path).temporal().set_index("part")["us"]["wall"] for path in (planted.path, planted.neighbour)
+    ]
+    assert planted.true_gain == pytest.approx(walls[0] / walls[1]) and planted.true_gain > 3
+    gaps = labtrace.Trace(planted.path).gaps(1)
+    assert gaps["us"].item() == pytest.approx(walls[0] - walls[1], rel=0.02) and "save" in gaps["filled_by"].item()
+
+
+def test_an_unknown_fault_is_refused(tmp_path):
+    with pytest.raises(LabError, match="did you mean 'loader'"):
+        write("loade", 0, tmp_path)
+
+
+def test_the_page_has_each_kind_of_fault_with_20_recordings_of_each():
+    recordings = [{"cause": fault.cause, "wrong": "", "of_gain": 1.0} for fault in FAULTS.values() for _ in range(20)]
+    rows, page = (
+        page_rows(recordings).splitlines(),
+        PAGE.read_text(encoding="utf-8").partition(START)[2].partition(END)[0],
+    )
+    assert "1.00 (1.00 to 1.00)" in rows[2]
+    assert [re.findall(r"^\| .+? \| .+? \|", row) for row in page.splitlines()] == [
+        re.findall(r"^\| .+? \| .+? \|", row) for row in rows
+    ]
