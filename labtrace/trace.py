@@ -91,7 +91,7 @@ class Trace:
         |---|---|---|
         | bound_by | | the part of the work with the largest cost, or "several", or "unknown" |
         | verdict | | what bounds it, how sure that is and what to try: a sentence, SIMULATED |
-        | first_remedy, times_faster_at_most | | the first row of `remedies` |
+        | first_remedy, times_faster_at_most | | the cause that it names, and that row of `remedies` |
         | why | | the reasons in words, beginning with the findings of `audit` |
         | wall_us, step_us | microseconds | step_us is the median of the steps, without the last: compare this one |
         | idle_of_wall | 0 to 1 | |
@@ -102,13 +102,13 @@ class Trace:
         | mean_queue | kernels | that waited |
         | cost_of_data, cost_of_host, cost_of_compute, ... | 0 to 1 | SIMULATED, of the wall time, without this part |
 
+        All are of the marked steps, as `labtrace.findings.window` cuts them out, or of a whole recording without marks.
+
         bound_by is a part if its cost is at least a tenth and at least twice the next cost. "several" says that parts
-        hide behind each other, or more than one has to get faster. "unknown": too much of the trace is lost, or it
-        cannot be played again. Then a kind of work is the bound only if it keeps a stream busy for nine tenths of the
-        time, with the host ahead. It is "unknown", too, if over a quarter of the only step is before the GPU's first
-        work or after its last. If a tenth is start-up, costs are those of the rest. "memory" means copies and
-        memsets. Only a trace with shapes tells whether arithmetic or memory limits a kernel: see `achieved`. If three
-        gaps or fewer are most of the idle time, `why` names them.
+        hide behind each other, or more than one has to get faster. "unknown": too much of the trace is lost, it cannot
+        be played again, or the cause lies outside of it (`labtrace.findings.evidence`). Then a kind of work is the
+        bound only if it keeps a stream busy for nine tenths of the time, with the host ahead. If a tenth is start-up,
+        costs are those of the rest. "memory" means copies and memsets.
 
         Of a recording without a GPU, bound_by is a kind of work, as in `processor`, and the row has only the columns up
         to wall_us, the time of the steps.
@@ -227,26 +227,6 @@ class Trace:
         check_known("by", by, table_of)
         return self._table(table_of[by])
 
-    def launches(self, runtime_cutoff: float = 50, delay_cutoff: float = 100) -> pandas.DataFrame:
-        """The kernels that were launched slowly or had to wait, whichever call launched them: graphs and Triton too.
-
-        | column | unit | meaning |
-        |---|---|---|
-        | what | | a row each: long delay, long call, kernel shorter than its call, no launch found |
-        | kernels, share_of_kernels | | how many, and of all with a known launch |
-        | gpu_us, share_of_gpu_time | microseconds | the sum of their durations, and of the sum over all |
-        | share_of_wall | 0 to 1 | the part of the wall time in which at least one of them ran |
-
-        The last row counts the kernels without a launch, the others are of the rest, and NaN if there is none. A
-        kernel may be in several rows. On a busy GPU a long delay is a full queue and no fault: see `queue` and
-        `summary`. A graph's call is shared among its kernels. As in HTA, long calls do not count as shorter kernels.
-
-        Args:
-            runtime_cutoff: microseconds on the host in one call.
-            delay_cutoff: microseconds from the end of the call to the begin of the kernel.
-        """
-        return self._table(lambda rank: gpu.launches(rank, runtime_cutoff, delay_cutoff))
-
     def queue(self) -> pandas.DataFrame:
         """The number of kernels that were launched but not started, as a step function.
 
@@ -257,7 +237,7 @@ class Trace:
         | mean | kernels | over the wall time, the same in all rows of a rank |
 
         A queue that is never empty keeps the GPU busy: long delays then mean that the host is ahead. Kernels without a
-        launch in the trace are left out, and `launches` counts them.
+        launch in the trace are left out.
 
         Raises:
             TraceError: there is no GPU activity, or no launch in the trace.
@@ -296,12 +276,14 @@ class Trace:
         | share_of_wall | 0 to 1 | exposed_us over wall_us |
         | sending_us | microseconds | of communication_us, after the last rank had joined |
         | waited_us | microseconds | the rest of it |
-        | straggler | a rank | that the others waited for: it waited least |
+        | came_last, collectives | | in how many this rank came last, of how many |
+        | straggler | a rank | that the others waited for, if that stands out |
         | ranks | | "2 of 8": how many have a file here |
 
         waited_us, sending_us and straggler are NaN if there is only one rank, or if the ranks have different numbers of
-        collectives, or none. straggler is also NaN if all waited equally, or if ranks have no file. Communication
-        is NaN if the trace is of one of several ranks, and none was found in it.
+        collectives, or none. straggler is also NaN if the others waited for less than a twentieth of the time, or
+        not twice as long as it, or if ranks have no file. Communication is NaN if the trace is of one of several ranks,
+        and none was found in it.
         """
         table = self._table(communication.communication)
         for name, values in communication.compare(self.ranks, audit.missing_ranks(self.ranks.values())).items():

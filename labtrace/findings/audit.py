@@ -19,9 +19,9 @@ STRAY_PAUSE_US, STRAY_PAUSE_SHARE = 6e7, 0.9
 COMMON_NAMES = 0.5  # the share of kernel names that two replays of one graph have in common at least
 MOST_STEPS = 0.05  # of the kernels: if more overlap, no clock has made a step
 NEGLIGIBLE = 0.01  # a finding that can change less of the time distrusts no table
-DELAYS = "idle, gaps, launches, queue, summary, critical_path, what_if"
+DELAYS = "idle, gaps, queue, summary, critical_path, what_if"
 LAUNCHED = f"{DELAYS}, temporal by step, concurrency by range, operators (GPU)"
-ALL_OF_GPU = "temporal, idle, gaps, kernels, launches, queue, concurrency, summary, communication, what_if"
+ALL_OF_GPU = "temporal, idle, gaps, kernels, queue, concurrency, summary, communication, what_if"
 OF_HOST = "operators, ranges, gaps"
 OF_RANKS = "communication (waited_us, straggler), remedies (waiting for other ranks)"
 

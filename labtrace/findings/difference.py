@@ -9,8 +9,8 @@ import numpy as np
 import pandas
 
 from labtrace.errors import TraceError
-from labtrace.events.dialects import OPERATORS, fine_kinds
-from labtrace.events.rank import NOWHERE, Nested, Rank
+from labtrace.events.dialects import CALLS, OPERATORS, fine_kinds
+from labtrace.events.rank import NOWHERE, Nested, Rank, innermost
 from labtrace.findings.window import of_steps
 from labtrace.tables.gpu import share, temporal_by_step
 from labtrace.tables.processor import MOST_SKEWED, stretches, typical_steps, typical_work
@@ -30,8 +30,8 @@ class Comparison(NamedTuple):
     Attributes:
         words: the steps before and after, in a sentence, and what could not be compared.
         tables: "steps": of each recording how many steps count, the median of their wall times, its quartiles, their
-            mean, and the share of the recording in which the GPU was idle; and the work of a step by "kind", and by
-            "operator" or, where a recording has no operators, by "kernel".
+            mean, and the share of the recording in which the GPU was idle; and the work of a step by "kind", by
+            "operator" or, where a recording has no operators, by "kernel", and with a GPU by "host call".
     """
 
     words: str
@@ -62,6 +62,8 @@ def compare(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> Comparison:
         return changes(*mean).rename(columns=RENAMED)[[RENAMED.get(by, by), *COLUMNS]]
 
     tables |= {"kind": work("kind").iloc[:, :4], "operator": work("operator")}
+    if not ranks[0].on_cpu:
+        tables["host call"] = work("host call")
     us = tables["operator"].set_index("operator")[["before_us", "after_us"]]
     if (us[us.index == NOWHERE].sum() > MOST_OUTSIDE * us.sum()).any():
         words += " Much of the work is in no operator, as in a CUDA graph, so kernels are compared."
@@ -211,14 +213,23 @@ def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFram
 
 
 def _per_step(rank: Rank, by: str) -> pandas.DataFrame:
-    """Count and us of the work by name, operator or kind, over the number of steps. By name with the operator."""
-    work = _work(rank)
+    """Count and us of the work by name, operator or kind, over the number of steps. By name with the operator.
+
+    By "host call", it is the host's time in calls of CUDA: a wait that is gone shows only there.
+    """
+    work = _work(rank) if by != "host call" else _calls(rank)
     counted = "call" if by == "operator" else "event"
     table = work.groupby(by).agg(count=(counted, "nunique"), us=("us", "sum")) / max(1, len(_steps(rank)))
     if by == "name":
         largest_first = work.groupby(["name", "operator"])["us"].sum().sort_values(ascending=False).reset_index()
         table["operator"] = largest_first.groupby("name")["operator"].first()
     return table
+
+
+def _calls(rank: Rank) -> pandas.DataFrame:
+    calls = rank.operators[rank.operators["category"].isin(CALLS)]
+    calls = calls[innermost(rank.steps, calls["begin"]) >= 0] if len(rank.steps) else calls
+    return calls.assign(us=calls["duration"], event=calls.index, **{"host call": calls["name"]})
 
 
 def _work(rank: Rank) -> pandas.DataFrame:

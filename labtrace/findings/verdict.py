@@ -19,7 +19,6 @@ from labtrace.findings.remedies import PAUSES, RANKS, Remedies
 from labtrace.tables import gpu
 
 PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
-MOST_GAPS = 3  # that are named, if together they are most of the idle time
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
 LEAST_GAIN = 0.05  # of the wall time: less is not worth a sentence
 MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work or after its last
@@ -85,7 +84,7 @@ def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[],
     if rank.recording.gpus > 1 and (worked := numbers["wall_us"] / rank.recording.events["end"].max()) < LEAST_SHARE:
         under = math.ceil(100 * worked) or 1
         bound, verdict = "unknown", f"This GPU was in use for under {under}% of the recording: it bounds nothing."
-    why = f"{doubt} {_idle_in_words(numbers)}{_few_gaps(rank, numbers)}".strip()
+    why = f"{doubt} {_idle_in_words(numbers)}".strip()
     row = {"bound_by": bound, "verdict": verdict, "first_remedy": cause, "times_faster_at_most": times, "why": why}
     return pandas.DataFrame([row | numbers])
 
@@ -251,24 +250,6 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
     bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
     return bound, f"{said}: nothing on the host can bring more than {1 / least:.2f}x."
-
-
-def _few_gaps(rank: Rank, numbers: Mapping[str, float]) -> str:
-    """The gaps that are most of the idle time, and the events that filled them, if there are three or fewer."""
-    if not numbers["idle_of_wall"] >= LEAST_SHARE:
-        return ""
-    largest = gpu.gaps(rank, MOST_GAPS)
-    idle = numbers["idle_of_wall"] * numbers["wall_us"]
-    many = 1 + int(np.argmax(largest["us"].cumsum() > idle / 2))
-    share = largest["us"][:many].sum() / idle
-    if share <= 0.5:
-        return ""
-    told = [
-        f"{us / 1e3:,.1f} ms {f'filled by {name}' if share > 0.5 else 'without an event on the host'}"
-        for us, name, share in zip(largest["us"], largest["filled_by"], largest["share_filled"], strict=True)
-    ]
-    gaps = "One gap is" if many == 1 else f"{many} gaps are"
-    return f" {gaps} {share:.0%} of the idle time: {', '.join(told[:many])}."
 
 
 def _idle_in_words(numbers: Mapping[str, float]) -> str:

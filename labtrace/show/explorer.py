@@ -39,12 +39,10 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     slow = dict(continuous_update=False, **WIDE)
     times = dict(readout_format=",.0f", **slow)
     of_view = {
-        "runtime_cutoff": ipywidgets.FloatSlider(50, max=500, step=5, description="call longer than, µs", **times),
-        "delay_cutoff": ipywidgets.FloatSlider(100, max=1000, step=5, description="delay over, µs", **times),
         "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
         "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),
     }
-    shown_by = dict(runtime_cutoff="launches", delay_cutoff="launches", table="hta", interval="timeline")
+    shown_by = dict(table="hta", interval="timeline")
     names = [*recordings, ALL] if len(recordings) > 1 else [*recordings]
     controls = {
         "recording": ipywidgets.Dropdown(options=names, description="recording", **WIDE),

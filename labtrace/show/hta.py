@@ -10,7 +10,6 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabError, check_known
-from labtrace.events.intervals import levels
 from labtrace.show.bars import Traces, analysis_of, by_name, finish, rank_names, readable
 from labtrace.show.style import escaped, shortened, table_of
 from labtrace.trace import Trace
@@ -32,9 +31,8 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
 
     Args:
         traces: a trace, or traces by name.
-        table: "temporal" for `get_temporal_breakdown`, "idle" for `get_idle_time_breakdown`, "kernels" for
-            `get_gpu_kernel_breakdown`, "launches" for `get_cuda_kernel_launch_stats` by kernel, or "queue" for
-            `get_queue_length_summary`. Times are in microseconds.
+        table: "temporal" for `get_temporal_breakdown`, "idle" for `get_idle_time_breakdown`, or "kernels" for
+            `get_gpu_kernel_breakdown`. Times are in microseconds.
 
     Raises:
         LabError: HTA is not installed, cannot read the recording, or has no such table; or a process used several
@@ -106,39 +104,10 @@ def exactly(kernels: pandas.DataFrame) -> pandas.Series:
     return lasted.groupby(kinds).sum().drop("", errors="ignore")
 
 
-def _launches(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
-    theirs = analysis.get_cuda_kernel_launch_stats(ranks=[hta_number], visualize=False)[hta_number]
-    ours = trace.ranks[number].kernels.dropna(subset="delay")
-    theirs = theirs.assign(name=theirs["correlation"].map(ours.groupby("correlation")["name"].first()))
-    ours = ours.rename(columns={"call_duration": "cpu_duration", "duration": "gpu_duration", "delay": "launch_delay"})
-    top = ours.groupby("name")["gpu_duration"].sum().nlargest(TOP).index
-    rows = {}
-    for name in ["all kernels", *top]:
-        both = [one if name == "all kernels" else one[one["name"] == name] for one in (theirs, ours)]
-        rows[f"{shortened(name)}, launches"] = [float(len(one)) for one in both]
-        for measure in ("cpu_duration", "gpu_duration", "launch_delay"):
-            rows[f"{shortened(name)}, mean {measure}"] = [one[measure].mean() for one in both]
-    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labtrace"])
-
-
-def _queue(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
-    theirs = analysis.get_queue_length_summary(ranks=[hta_number])["queue_length"].droplevel("rank")
-    rows = {}
-    for stream, kernels in trace.ranks[number].kernels.dropna(subset="call_begin").groupby("stream"):
-        times, waiting = levels(kernels["call_begin"].to_numpy(), kernels["begin"].to_numpy())
-        of_stream = theirs.reindex([stream]).iloc[0]
-        mean = np.average(waiting[:-1], weights=np.diff(times))
-        rows[f"stream {stream}, mean queue_length"] = [of_stream["mean"], mean]
-        rows[f"stream {stream}, max queue_length"] = [of_stream["max"], float(waiting.max())]
-    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labtrace"])
-
-
 TABLES: dict[str, Callable[..., pandas.DataFrame]] = {
     "temporal": _temporal,
     "idle": _idle,
     "kernels": _kernels,
-    "launches": _launches,
-    "queue": _queue,
 }
 
 
@@ -156,8 +125,6 @@ def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int,
     last = (launched >= rank.steps["begin"].max()).sum() if fewer_steps and len(rank.steps) > 1 else 0
     unknown = launched.isna().sum()
     dropped = unknown and len(work) - len(extra) < len(launched)
-    calls = rank.operators["name"].iloc[rank.kernels["call"][rank.kernels["call"] >= 0]]
-    strange = calls[~calls.isin(frame["name"][analysis.t.symbol_table.get_runtime_launch_events_mask(read)])]
     found = {
         f"HTA counts {len(extra):,} events of {', '.join(extra['category'].unique())}, {extra['dur'].sum():,.0f} µs, "
         "as work of the GPU": len(extra),
@@ -171,9 +138,5 @@ def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int,
             (rank.kernels["begin"] % 1).any() and not (work["ts"] % 1).any()
         ),
         "of a kind with many kernels, HTA gives a kernel's sum as its max and min": table == "kernels",
-        f"HTA does not know {len(strange):,} kernels as launched, those of {', '.join(strange.unique())}": (
-            table in ("launches", "queue") and len(strange)
-        ),
-        "HTA's mean counts every change of the queue alike, labtrace's is a mean over time": table == "queue",
     }
     return "; ".join(reason for reason, applies in found.items() if applies) or "the reason is not known"

@@ -43,6 +43,7 @@ CHANGES = {  # the tables of a comparison
     "kind": "The work of a step, by kind",
     "operator": "What changed in a step, by operator",
     "kernel": "What changed in a step, by kernel",
+    "host call": "What changed in the host's calls of CUDA in a step",
 }
 MOST_CHANGES = 12  # that are told
 LEAST_SHARE = 0.01  # of the time: what costs or changes less is not told

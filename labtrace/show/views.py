@@ -37,11 +37,6 @@ CAUSES: Looks = {
     "other": ("waits for something else (other)", "#DDDDDD", "x"),
     "unknown": ("not known (unknown)", "#FFFFFF", "."),
 }
-SHARES: Looks = {
-    "share_of_kernels": ("share of the kernels", style.UNUSED, ""),
-    "share_of_gpu_time": ("share of the GPU time (sum of durations)", style.KERNEL, ""),
-    "share_of_wall": ("share of the wall time in which any of them ran", style.WALL, ""),
-}
 COMMUNICATION: Looks = {
     "own_us": ("its own work and pauses", style.KERNEL, ""),
     "sent_us": ("sent", "#D9A9BF", "/"),
@@ -65,7 +60,6 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "summary", "remedies" | the verdict, and the cost of each cause | |
             | "idle", "gaps" | idle time of the whole device by cause, and the largest gaps | |
             | "kernels" | those that took most time | |
-            | "launches" | how many kernels waited, beside how much time they took | `runtime_cutoff`, `delay_cutoff` |
             | "queue" | launched kernels that had not begun | |
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
             | "communication" | how long each rank worked, sent, and waited for others | |
@@ -266,13 +260,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         axis="sum of durations, {}",
         place="name",
         first=10,
-    ),
-    "launches": Bars(
-        title="Launches: share of the kernels beside share of the time",
-        table=Trace.launches,
-        looks=SHARES,
-        axis="{}",
-        place="what",
     ),
     "queue": queue,
     "timeline": timeline,

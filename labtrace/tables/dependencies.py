@@ -199,8 +199,11 @@ def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> list[tuple[
 
 
 def _pauses(table: pandas.DataFrame, made: np.ndarray, after: list[tuple[int, ...]]) -> np.ndarray:
-    """The pauses before those kernels that waited only for the previous kernel of their own stream."""
+    """The pauses before those kernels that waited only for the previous kernel of their own stream.
+
+    Their launches were made a while before it ended, or the time that a launch takes to reach the GPU would count.
+    """
     before = table.groupby("stream")["end"].shift(fill_value=-np.inf).to_numpy()
     pauses = table["begin"].to_numpy() - before
-    alone = (before > made) & (pauses < KERNEL_WAIT_US) & np.array([not waited_for for waited_for in after])
-    return pauses[alone]
+    waited = (before > made + JUST_AFTER_US) & (pauses < KERNEL_WAIT_US)
+    return pauses[waited & np.array([not others for others in after])]

@@ -172,36 +172,6 @@ def _totals(rank: Rank, kernels: pandas.DataFrame, by: list[str]) -> pandas.Data
     return table.sort_values("total_us", ascending=False, ignore_index=True)
 
 
-def launches(rank: Rank, runtime_cutoff: float, delay_cutoff: float) -> pandas.DataFrame:
-    """Four rows: a possible trouble, and how many kernels have it."""
-    kernels = rank.kernels
-    found = kernels["call_begin"].notna()
-    long_call = kernels["call_duration"] > runtime_cutoff
-    # One call launches all kernels of a graph: each kernel is compared with its part of the call.
-    short = kernels["duration"] < kernels["call_duration"] / kernels["sharing"]
-    cases = {
-        f"delay > {delay_cutoff:g} us": (kernels["delay"] > delay_cutoff, found),
-        f"call > {runtime_cutoff:g} us": (long_call, found),
-        "kernel shorter than its call": (short & ~long_call, found),
-        "no launch found": (~found, pandas.Series(True, found.index)),
-    }
-    return pandas.DataFrame([{"what": what, **_shares(rank, *case)} for what, case in cases.items()])
-
-
-def _shares(rank: Rank, these: pandas.Series, among: pandas.Series) -> dict[str, float]:
-    """How many kernels are in `these`, and their shares of the kernels in `among`, NaN if `among` is empty."""
-    if not among.any():
-        return dict.fromkeys(("kernels", "share_of_kernels", "gpu_us", "share_of_gpu_time", "share_of_wall"), np.nan)
-    ours, time = rank.kernels[these], rank.kernels["duration"]
-    return {
-        "kernels": len(ours),
-        "share_of_kernels": len(ours) / among.sum(),
-        "gpu_us": time[these].sum(),
-        "share_of_gpu_time": time[these].sum() / (time[among].sum() or np.nan),
-        "share_of_wall": busy(ours["begin"], ours["end"]) / ((rank.stop - rank.start) or np.nan),
-    }
-
-
 def waiting_times(rank: Rank) -> tuple[np.ndarray, np.ndarray]:
     """When each kernel with a known launch began to wait, and when it began to run.
 

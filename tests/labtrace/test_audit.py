@@ -18,7 +18,7 @@ def test_nothing_is_found_in_a_sound_recording(tmp_path, make):
 FAULTS = [
     (lambda trace: trace.call(400), "launches whose kernel is missing", "temporal"),
     (lambda trace: trace.kernel(800, 10), "whose launch is missing", "queue"),
-    (lambda trace: trace.launch(900, 750, 10), "begin before their launch", "launches"),
+    (lambda trace: trace.launch(900, 750, 10), "begin before their launch", "queue"),
     (lambda trace: trace.launch(600, 605, 50, stream=20), "one stream that overlap", "concurrency"),
     (lambda trace: trace.operator("aten::item", 585, 30), "one thread that overlap", "operators"),
     (lambda trace: trace.events.append(MYSTERY), "without a category", "kernels"),

@@ -53,16 +53,15 @@ def test_of_the_same_events_both_say_the_same(steps, tmp_path):
     assert rows(idle)["stream 7, host_wait"][:2] == ("90.0", "78.0")
     assert "HTA gives a whole gap to host_wait if the call began in it" in idle.layout.meta["text"]
     assert rows(show.trace(analysis, "hta", table="kernels"))["COMPUTATION, sum"] == ("250.0", "250.0", "")
-    assert rows(show.trace(analysis, "hta", table="queue"))["stream 7, max queue_length"] == ("1.0", "1.0", "")
 
 
-def test_of_several_streams_every_table_but_the_queue_and_idle_agrees(steps, tmp_path):
-    """HTA's mean queue counts each change alike, and its statistics of compute kernels are of their sums."""
+def test_of_several_streams_every_table_but_idle_agrees(steps, tmp_path):
+    """HTA's statistics of compute kernels are of their sums."""
     steps.launch(120, 130, 60, stream=20)
     steps.copy(240, 250, 70, stream=20)
     file = steps.save(tmp_path / "a.json")
     analysis = TraceAnalysis(trace_files={3: str(file)}, trace_dir="", include_last_profiler_step=True)
-    for table in ("temporal", "kernels", "launches"):
+    for table in ("temporal", "kernels"):
         found = rows(show.trace(analysis, "hta", table=table))
         sums = {what: row for what, row in found.items() if table != "kernels" or what.endswith("sum")}
         assert sums and all(difference == "" for *_, difference in sums.values()), (table, found)
@@ -84,16 +83,11 @@ def synchronised(trace):
     trace.event("cuda_runtime", "cudaStreamSynchronize", 108, 50, correlation=900)
 
 
-def replayed(trace):
-    trace.kernel(120, 20, trace.call(115, name="cudaGraphLaunch"), name="of a graph")
-
-
 @pytest.mark.parametrize(
     "change, table, reason",
     [
         (unlaunched, "temporal", "HTA drops 1 kernels whose launch is not in the trace"),
         (synchronised, "temporal", "HTA counts 1 events of cuda_sync, 45 µs, as work of the GPU"),
-        (replayed, "launches", "HTA does not know 1 kernels as launched, those of cudaGraphLaunch"),
     ],
 )
 def test_each_reason_is_found_in_the_recording(steps, tmp_path, change, table, reason):
@@ -137,9 +131,9 @@ def test_the_explorer_has_a_menu_of_htas_tables(steps, tmp_path):
     assert menus["HTA's table"].layout.display == "none"
     menus["figure"].value = "hta"
     assert menus["HTA's table"].layout.display == ""
-    menus["HTA's table"].value = "queue"
+    menus["HTA's table"].value = "idle"
     shown = next(child for child in box.children if hasattr(child, "figure"))
-    assert "HTA's table 'queue'" in shown.figure.layout.title.text
+    assert "HTA's table 'idle'" in shown.figure.layout.title.text
 
 
 def test_a_recording_without_one_gpu_a_file_is_refused_before_hta_reads_it(on_a_cpu, tmp_path):
