@@ -17,7 +17,7 @@ from labtrace.findings.window import window
 from labtrace.replay.recorded_replay import replay_rank, warn_of
 from labtrace.replay.trace_file import Replay
 from labtrace.stamp import with_stamp
-from labtrace.tables import achieved, communication, critical_path, gpu, operators, processor
+from labtrace.tables import achieved, communication, gpu, operators, processor
 
 
 class Trace:
@@ -435,33 +435,6 @@ class Trace:
         if chosen not in self.ranks:
             raise LabError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, self.ranks))}.")
         return replay_rank(self.ranks[chosen], host, kernels, graph, data)
-
-    def critical_path(self) -> pandas.DataFrame:
-        """The chain of events that determines the wall time, through host and GPU: its rows add up to the wall time.
-
-        Making work beside this path faster gains nothing. Making work on the path faster gains at most its time here,
-        since another chain may be almost as long. A wait of the host that the recording does not show counts as its
-        work: `summary` says where it suspects one. See `labtrace.tables.critical_path`.
-
-        | column | unit | meaning |
-        |---|---|---|
-        | where, what | | see below |
-        | name | | of the kernel or, on the host, of the innermost operator or call |
-        | us, share_of_wall | microseconds | |
-        | events | | how many parts of the path |
-
-        | where | what |
-        |---|---|
-        | host | "data loading" or the innermost range |
-        | GPU | the kind of kernel |
-        | between | "launch latency", from a launch to its kernel |
-        | between | "pause between kernels" |
-        | between | "unknown wait", a pause of more than 30 us, or before kernels whose launch is not in the trace |
-
-        Raises:
-            TraceError: there is no GPU activity, or no launch.
-        """
-        return self._table(critical_path.critical_path)
 
     def diff(self, other: Trace, by: str = "name") -> pandas.DataFrame:
         """The work of another trace against this one's, step by step, the largest difference first.

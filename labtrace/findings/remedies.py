@@ -61,7 +61,8 @@ SIXTEEN = (
 # With these layers channels_last alone copies more than it saves: they know the channels first only.
 CHANNELS_FIRST = r"(?i)reflection_pad|instance_norm"
 ON_GPU = r"DtoD|D2D|DeviceToDevice"
-FEW_FLOPS = 100.0  # for each byte of a product, where no GPU is busy computing: it reads its weights
+# Products of weights that compute less for each byte wait for their weights on any GPU: in 16 bits, and in 32.
+WEIGHTS, FEW_FLOPS = r"^aten::(?:add)?mm$", {"bfloat16": 50.0, "float16": 50.0, "float32": 15.0}
 START_UP_SHARE = 0.1  # of the recording: if more is start-up, all gains are those of the rest
 # The rule of `Remedies._check_waits`: the host was ahead if the GPU was busy for more than this share of the time, and
 # more than this share of the kernels had a long delay. Stretches without calls may be waits if they took this share.
@@ -202,8 +203,9 @@ class Remedies:
             table = achieved(self.rank)
         except LabError:
             return False
-        ours = table[table["name"].isin(PRODUCTS)]
-        return bool(ours["us"][ours["flops"] < FEW_FLOPS * ours["bytes"]].sum() > ours["us"].sum() / 2)
+        ours = table[matching(table["name"], WEIGHTS)]
+        few = ours["flops"] < ours["dtype"].map(FEW_FLOPS) * ours["bytes"]
+        return bool(ours["us"][few].sum() > table["us"][table["name"].isin(PRODUCTS)].sum() / 2)
 
     @cached_property
     def gains(self) -> dict[str, float]:

@@ -9,7 +9,8 @@ import pandas
 from labtrace.events.dialects import CALLS, GPU_WORK
 from labtrace.events.rank import Rank
 
-STRAYS = 0.05  # of the kernels may come before a pause that is most of the time, and are not of this recording then
+# A pause of so much of the time, before which only so many of the kernels come: they are not of this recording.
+LONG_PAUSE, STRAYS = 0.1, 0.05
 
 
 def of_steps(rank: Rank) -> pandas.DataFrame:
@@ -35,7 +36,7 @@ def window(rank: Rank) -> Rank:
     kernels = of_steps(rank)
     latest = kernels["end"].cummax().shift()
     pause = kernels["begin"] - latest.clip(lower=kernels["call_begin"] + kernels["call_duration"])
-    if pause.max() > (kernels["end"].max() - kernels["begin"].min()) / 2:
+    if pause.max() > LONG_PAUSE * (kernels["end"].max() - kernels["begin"].min()):
         place = int(pause.argmax())
         kernels = kernels[place if place <= STRAYS * len(kernels) else 0 :]
     if len(kernels) == len(rank.kernels):

@@ -30,13 +30,11 @@ from labtrace.trace import Trace
 
 # Views. Those in detail are drawn of one rank only.
 OVERVIEWS = ("temporal", "timeline")
-DETAILS = ("steps", "gaps", "path", "kernels", "achieved", "idle", "ranges", "operators")
+DETAILS = ("steps", "gaps", "kernels", "achieved", "idle", "ranges", "operators")
 SUMS = ("kernels", "achieved", "operators")  # of the whole recording: two are compared by a typical step of each
 OF_PROCESSORS = ("processor", "timeline", "achieved", "ranges", "operators")  # views of recordings without a GPU
 # As data
-TABLES = (
-    "audit summary remedies processor temporal idle gaps kernels critical_path communication ranges operators achieved"
-).split()
+TABLES = ("audit summary remedies processor temporal idle gaps kernels communication ranges operators achieved").split()
 ROWS = 20  # of each rank in each of these tables
 CHANGES = {  # the tables of a comparison
     "steps": "The steps",

@@ -30,7 +30,6 @@ def _plain(colours: Mapping[str, str]) -> Looks:
 
 ACTIVITIES = _plain({"idle": style.UNUSED, **style.BY_KIND})
 HOSTS = _plain({"operator": style.UNUSED, "CUDA call": style.HOST})
-PLACES = _plain({"host": style.HOST, "GPU": style.KERNEL, "between": style.UNUSED})
 CAUSES: Looks = {
     "host_wait": ("waits for the host (host_wait)", style.HOST, "/"),
     "kernel_wait": ("pauses between kernels (kernel_wait)", style.UNUSED, ""),
@@ -64,7 +63,6 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
             | "communication" | how long each rank worked, sent, and waited for others | |
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
-            | "path" | the critical path by name: `Trace.critical_path` | |
             | "achieved" | the dearest operators by shapes, and their rates | |
             | "hta" | HTA's tables beside labtrace's numbers: see `labtrace.show.hta` | `table` |
 
@@ -183,14 +181,6 @@ def _remedies(trace: Trace) -> pandas.DataFrame:
     return table.assign(text=half.fillna(table["times_faster_at_most"].map("{:.2f}x".format)))
 
 
-def _path(trace: Trace) -> pandas.DataFrame:
-    table = trace.critical_path()
-    names = table["name"].where(table["name"] != NOWHERE, table["what"])
-    characters = (100 * table["share_of_wall"]).astype(int)  # that fit into each part
-    fit = [style.shortened(name, n) if n > 5 else "" for name, n in zip(names, characters, strict=True)]
-    return table.assign(text=pandas.Series(fit, dtype=str).map(style.escaped))
-
-
 def _achieved(trace: Trace) -> pandas.DataFrame:
     table = trace.achieved().sort_values("us", ascending=False, kind="stable")
     rates = table["tflop_per_s"].map(lambda rate: _rate(rate, "TFLOP/s", "GFLOP/s"), na_action="ignore").fillna("")
@@ -288,14 +278,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         axis="own time, {} in all",
         place="name",
         first=12,
-    ),
-    "path": Bars(
-        title="The critical path: what determined the wall time, by name",
-        table=_path,
-        looks=PLACES,
-        series="where",
-        axis="{} of the wall time: the 15 longest parts of the path",
-        first=15,
     ),
     "achieved": Bars(
         title="The dearest convolutions, matrix products and normalisations by shapes, and their rates",

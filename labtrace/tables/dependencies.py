@@ -44,8 +44,6 @@ class Dependencies:
         copies: whether each of them is a copy that blocked the host: its call ended after it did.
         waits: by the position of the last launch before it, the kernels that had to end before the host could go
             on, including those that had ended anyway.
-        delays: the waits that held the host up, by the same position: the kernel that it waited for last, and whether
-            for its end (True) or, with a full queue, for its begin.
         after: for each kernel the kernels of other streams that it waited for, at most one of each stream.
         pauses: the pauses before those kernels that waited only for the previous kernel of their own stream.
     """
@@ -55,7 +53,6 @@ class Dependencies:
     depth: np.ndarray
     copies: pandas.Series
     waits: dict[int, tuple[int, ...]]
-    delays: dict[int, tuple[int, bool]]
     after: list[tuple[int, ...]]
     pauses: np.ndarray
 
@@ -87,9 +84,8 @@ def dependencies(rank: Rank) -> Dependencies:
         np.minimum(table["call_end"], began),
     )
     after = _waits_for_streams(table, made)
-    waits, delays = _waits_of_host(rank, table, copies)
-    delays = _full_queues(table, depth) | delays
-    return Dependencies(table, made, depth, copies, waits, delays, after, _pauses(table, made, after))
+    waits = _waits_of_host(rank, table, copies)
+    return Dependencies(table, made, depth, copies, waits, after, _pauses(table, made, after))
 
 
 def in_order(rank: Rank) -> pandas.DataFrame:
@@ -134,26 +130,11 @@ def blocking_copies(table: pandas.DataFrame) -> pandas.Series:
     return copies & (whole | nearly) & (~pinned | (calls > calls.median() + KERNEL_WAIT_US))
 
 
-def _full_queues(table: pandas.DataFrame, depth: np.ndarray) -> dict[int, tuple[int, bool]]:
-    """The launches that found the queue full, and the kernel whose begin made room."""
-    begin, call_end = table["begin"].to_numpy(), table["call_end"].to_numpy()
-    delays: dict[int, tuple[int, bool]] = {}
-    for mine in (entries.index.to_numpy() for entries in _queues(table)):
-        for number in np.flatnonzero(depth[mine] >= FULL_QUEUE).tolist():
-            freed = mine[number - depth[mine[number]]]  # the first that had not begun when the call did
-            if begin[freed] <= call_end[mine[number]]:
-                delays[int(mine[number])] = int(freed), False
-    return delays
-
-
-def _waits_of_host(
-    rank: Rank, table: pandas.DataFrame, copies: pandas.Series
-) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, bool]]]:
-    """`Dependencies.waits`, and those of `Dependencies.delays` that are waits for an end."""
+def _waits_of_host(rank: Rank, table: pandas.DataFrame, copies: pandas.Series) -> dict[int, tuple[int, ...]]:
+    """`Dependencies.waits`."""
     end = table["end"].to_numpy()
     streams = list(table.groupby("stream").indices.values())
     waits: dict[int, tuple[int, ...]] = {}
-    delays: dict[int, tuple[int, bool]] = {}
     calls = rank.operators[matching(rank.operators["name"], WAITING_CALLS)].sort_values("begin")
     positions = np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1
     rows = zip(positions, calls["begin"], calls["end"], calls["correlation"], strict=True)
@@ -174,10 +155,7 @@ def _waits_of_host(
                 kernels = [max(ended, key=lambda one: end[one])] if ended else []
         if kernels:
             waits[int(position)] = tuple({*waits.get(int(position), ()), *kernels})
-            last = max(kernels, key=lambda one: end[one])
-            if end[last] > since:
-                delays[int(position)] = last, True
-    return waits, delays
+    return waits
 
 
 def _waits_for_streams(table: pandas.DataFrame, made: np.ndarray) -> list[tuple[int, ...]]:

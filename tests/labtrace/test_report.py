@@ -138,12 +138,9 @@ def test_the_data_are_those_of_the_tables(two_streams):
     assert "record_shapes" in found["achieved"]
 
 
-@pytest.mark.parametrize("view", ["path", "achieved"])
-def test_views_of_a_recording_with_shapes(view, public_trace):
+def test_the_view_of_shapes(public_trace):
     trace = public_trace("resnet50_workers4")
-    figure = show.trace(trace, view)
-    table = trace.critical_path() if view == "path" else trace.achieved()
-    column, scale = ("share_of_wall", 1) if view == "path" else ("us", 1e3)
+    figure = show.trace(trace, "achieved")
     drawn = sorted((x for bar in figure.data for x in bar.x), reverse=True)
-    expected = table[column].sort_values(ascending=False).head(len(drawn)) / scale
+    expected = trace.achieved()["us"].sort_values(ascending=False).head(len(drawn)) / 1e3
     assert len(drawn) in (12, 15) and drawn == pytest.approx(expected.tolist())

@@ -106,7 +106,7 @@ def test_temporal_shares_are_of_the_wall_time(two_streams, one_kernel):
     assert figure.layout.barmode == "stack"
 
 
-@pytest.mark.parametrize("view", sorted({*OF_A_GPU, *ON_A_CPU} - {"remedies", "path", "gaps", "ranges"}))
+@pytest.mark.parametrize("view", sorted({*OF_A_GPU, *ON_A_CPU} - {"remedies", "gaps", "ranges"}))
 def test_a_share_of_nothing_is_not_a_number_to_show(view, load):
     trace = SyntheticTrace()
     trace.range("ProfilerStep#0", 0, 4)
@@ -190,26 +190,6 @@ def test_kernels_are_bars_in_the_colour_of_their_kind(two_streams, one_kernel):
         "memory",
     ]
     assert told(figure)[0]["share of busy"] == "52.6%" and "share of busy: 52.6%" in figure.data[0].hovertext[0]
-
-
-def test_launches_put_kernels_beside_time(two_streams):
-    figure = show.trace({"two": two_streams}, "launches", delay_cutoff=150)
-    shown = [next(share for (name, y), share in bars(figure).items() if of in name and "150" in y) for of in
-             ("kernels", "GPU time", "wall")]  # fmt: skip
-    assert shown == pytest.approx([1 / 5, 100 / 430, 100 / 600])
-    assert len({bar.offsetgroup for bar in figure.data}) == 3 and figure.layout.barmode == "group"
-    row = told(figure)[0]
-    assert "150 µs" in row["what"] and row["kernels"] == "1" and row["share of kernels"] == "20.0%"
-    assert row["gpu µs"] == "100.0" and row["share of gpu time"] == "23.3%"
-
-
-def test_launches_that_cannot_be_known_are_no_bars_of_length_zero(load):
-    trace = SyntheticTrace()
-    trace.kernel(0, 10)
-    figure = show.trace(load(trace), "launches")
-    assert np.isnan(figure.data[0].x[0]) and figure.data[0].x[3] == 1
-    assert [place.endswith("(not known)") for place in figure.layout.yaxis.categoryarray] == [True, True, True, False]
-    assert told(figure)[0]["kernels"] == "n/a"
 
 
 def test_the_queue_is_drawn_as_steps(two_streams):

@@ -28,7 +28,7 @@ for module in pkgutil.walk_packages(labtrace.__path__, "labtrace."):
 from labtrace.show.views import VIEWS
 trace = labtrace.Trace(sys.argv[1])
 for table in (
-    "summary audit remedies temporal idle gaps kernels launches queue concurrency critical_path ranges operators"
+    "summary audit remedies temporal idle gaps kernels queue concurrency ranges operators"
 ).split():
     assert len(getattr(trace, table)()) or table == "audit", table
 for view in set(VIEWS) - {"achieved", "hta", "processor"}:  # they need shapes, HTA itself, no GPU
