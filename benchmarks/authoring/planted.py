@@ -5,7 +5,6 @@ python -m benchmarks.authoring.planted --seeds 1 loader  # what it says of one, 
 """
 
 import argparse
-import math
 import re
 import tempfile
 import warnings
@@ -27,7 +26,7 @@ def verdicts(path: Path) -> Iterator[tuple[str, float]]:
     trace = labtrace.Trace(path)
     if path.is_dir():
         lines = labtrace.show.report_text(trace).splitlines()
-        found = [(next((line for line in lines if line.endswith(".")), lines[0]), math.nan)]
+        found = [(next((line for line in lines if line.endswith(".")), lines[0]), float("nan"))]
     else:
         columns = ["verdict", "first_remedy", "why", "times_faster_at_most"]
         found = [("\n".join(said), gain) for *said, gain in trace.summary()[columns].itertuples(index=False)]
@@ -43,7 +42,7 @@ def judge(planted: Planted) -> dict[str, str | float]:
         found, others = [*verdicts(planted.path)], [*verdicts(planted.neighbour)]
     judged = []
     for said, gain in found:
-        of_gain = gain / planted.true_gain if planted.fault.gain else math.nan
+        of_gain = gain / planted.true_gain if planted.fault.gain else float("nan")
         wrong = {
             "not said": not says(said),
             "untrue": never(said),
@@ -58,9 +57,10 @@ def page_rows(rows: list[dict[str, str | float]]) -> str:
     """The table of docs/trust.md, of a row for each recording."""
     lines = ["| what is wrong | recordings | rightly said | told gain over true gain |", "|---|---|---|---|"]
     for cause, table in pandas.DataFrame(rows).groupby("cause", sort=False):
-        gains, right = table["of_gain"].dropna(), table["wrong"].isin(["", "gain"]).mean()
+        right = table[table["wrong"].isin(["", "gain"])]
+        gains = right["of_gain"].dropna()
         told = f"{gains.median():.2f} ({gains.min():.2f} to {gains.max():.2f})" if len(gains) else ""
-        lines.append(f"| {cause} | {len(table)} | {right:.0%} | {told} |")
+        lines.append(f"| {cause} | {len(table)} | {len(right) / len(table):.0%} | {told} |")
     return "\n".join(lines)
 
 

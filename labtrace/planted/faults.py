@@ -1,7 +1,7 @@
 """Trainings with a known fault, and each of them without it: the cause and the true gain are facts.
 
 All are the same loop, and faults.toml says what is different in each, and what a verdict has to say of it. Here is what
-a process can do there.
+a training can do there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from labtrace.errors import check_known
 from labtrace.planted import simulation
-from labtrace.planted.simulation import FIRST, OTHER_GPU, PAUSE_US, SECOND
+from labtrace.planted.simulation import FIRST, OTHER_GPU, PAUSE_US, SECOND, Process
 
 PINNED, PAGEABLE = "Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pageable -> Device)"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -24,7 +24,7 @@ FILL = "__amd_rocclr_fillBufferAligned"
 PARTS = 150  # kernels of an optimiser that has one for each weight
 
 
-class Process(simulation.Process):
+class Training(Process):
     """A process with what may be different before a step: a method each, with one argument.
 
     Times are those of a step, as in `times`.
@@ -116,7 +116,7 @@ class Process(simulation.Process):
                 self.graph([(self.kernels[2], self.times(0.2 / PARTS))] * PARTS)
 
     def products(self, waits: bool) -> None:
-        """Matrix products, after each of which the host may wait. It takes a third of their time for other work."""
+        """Matrix products, after each of which the host may wait. It is otherwise faster than the GPU."""
         for _ in range(self.layers):
             self.now += 0.4 * self.size * self.kernel_us
             self.operator("aten::mm", self.kernels[0], self.kernel_us)
@@ -205,7 +205,7 @@ class Fault:
         reads: whether a step ends with `.item()`, as if the loss were logged.
         ranks: how many. The recording is a folder, and of its report the first sentence counts,
         alone: or the verdict on the file of the first rank.
-        process, names: arguments of `simulation.Process`, and what it draws from.
+        process, names: arguments of `Process`, and what it draws from.
     """
 
     cause: str
@@ -224,10 +224,10 @@ class Fault:
     process: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, list] = field(default_factory=dict)
 
-    def simulate(self, seed: str, planted: bool) -> list[Process]:
+    def simulate(self, seed: str, planted: bool) -> list[Training]:
         """Each rank's process, after all steps, with the fault or without it."""
         names = TABLE["names"] | self.names
-        ranks = [Process(seed, rank, self.ranks, names, **self.process) for rank in range(self.ranks)]
+        ranks = [Training(seed, rank, self.ranks, names, **self.process) for rank in range(self.ranks)]
         steps = ranks[0].steps
         chosen = range(self.first, steps, self.every) if self.every else ranks[0].some
         for step in range(steps):
@@ -249,7 +249,7 @@ class Fault:
         return ranks
 
 
-def exchange(ranks: list[Process]) -> None:
+def exchange(ranks: list[Training]) -> None:
     """A collective that all ranks leave together. Then the optimiser steps, and the loss is logged."""
     for p in ranks:
         p.call("cudaLaunchKernel")
