@@ -25,11 +25,11 @@ import numpy as np
 import pandas
 
 from labtrace.errors import TraceError, check_exists
-from labtrace.events.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED
+from labtrace.events.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED, copy_name
+from labtrace.events.others import GZIP, NoTraceError, check_own
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
-GZIP = b"\x1f\x8b"  # begins a compressed file
 AGAIN = "Record it again, or copy it again from its source."
 LARGEST_POWER = 30  # of ten, in a time that is still a number
 NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
@@ -44,10 +44,6 @@ RAW_TEXTS = [
 ]
 BEGINNING = 4096  # bytes in which a bare list of events, without the object around it, shows what it is
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
-
-
-class NoTraceError(TraceError):
-    """A file is sound JSON, but no trace."""
 
 
 class TraceWarning(UserWarning):
@@ -123,9 +119,8 @@ def read(path: Path | str) -> dict[int, Recording]:
         TraceWarning: a file of the folder is JSON, but no trace.
     """
     recordings: dict[int, Recording] = {}
-    files = trace_files(path)
     others: list[NoTraceError] = []
-    for file in files:
+    for file in trace_files(path):
         try:
             recording = read_file(file)
         except NoTraceError as error:
@@ -153,8 +148,7 @@ def trace_files(path: Path | str) -> list[Path]:
     path = Path(path)
     check_exists(path, "a trace, .json or .json.gz, or a folder of traces", TraceError)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name[0] != ".")
-        if files:
+        if files := sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name[0] != "."):
             return files
         cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
         raise TraceError(
@@ -164,6 +158,7 @@ def trace_files(path: Path | str) -> list[Path]:
     if path.name.startswith("._"):
         raise TraceError(f"{path}: macOS wrote this file beside a copy, and no events into it. Open {path.name[2:]}.")
     if not path.name.endswith(SUFFIXES):
+        check_own(path)
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
     return [path]
 
@@ -176,6 +171,7 @@ def read_file(file: Path) -> Recording:
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
     table = table[needed | np.isfinite(table["end"])].reset_index(drop=True)
     if table.empty:
+        check_own(file)
         left_out = "".join(f" {many} are {reason}." for reason, many in columns.left_out.items())
         raise TraceError(
             f"{file}: no complete events in it, those with a duration (dur) and a category (cat).{left_out} Record at "
@@ -223,6 +219,9 @@ class Arguments(msgspec.Struct, gc=False):
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NULL)
     types: msgspec.Raw = msgspec.field(name="Input type", default=NULL)
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=NULL)
+    copy: Any = msgspec.field(name="copy kind", default=None)
+    source: Any = msgspec.field(name="src kind", default=None)
+    target: Any = msgspec.field(name="dst kind", default=None)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -269,7 +268,9 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     except (msgspec.ValidationError, OverflowError) as cause:  # OverflowError: a number of more than 64 bits
         raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
     except (ValueError, RecursionError) as cause:
+        check_own(file)
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
+    check_own(file)
     raise NoTraceError(
         f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file that torch.profiler wrote.'
     )
@@ -342,6 +343,7 @@ class Columns:
             stream = tid.removeprefix(STREAM)
         external = arguments.old_external if arguments.external is None else arguments.external
         correlation = -1 if arguments.correlation is None else arguments.correlation
+        name = event.name if arguments.copy is None else copy_name(arguments.copy, arguments.source, arguments.target)
         inputs = -1
         if arguments.dims is not NULL and SHAPED.match(str(event.name)):
             told = (arguments.dims, arguments.types, arguments.values)
@@ -349,7 +351,7 @@ class Columns:
         self._numbers.extend(
             (
                 texts[event.cat],
-                texts[event.name],
+                texts[name],
                 texts[event.pid],
                 texts[tid],
                 nanoseconds(event.ts),
@@ -381,9 +383,8 @@ class Columns:
         known = begin != NO_TIME
         first, last = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
         if last >= LATEST_NS or last - first > LONGEST_NS:
-            strange = f"lie {(last - first) / 86_400e9:,.0f} days apart"
-            if last >= LATEST_NS:
-                strange = "are a century from now"
+            apart = f"lie {(last - first) / 86_400e9:,.0f} days apart"
+            strange = "are a century from now" if last >= LATEST_NS else apart
             raise TraceError(
                 f"{self.file}: its events {strange}. Some times are nanoseconds, or of another clock. A trace counts "
                 "in microseconds: divide ts and dur by 1000, or record again."

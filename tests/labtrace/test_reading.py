@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pickle
 import re
 import warnings
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from synthetic_trace import GPU, HOST, SyntheticTrace
 
-from labtrace.errors import TraceError
+from labtrace.errors import LabError, TraceError
 from labtrace.events.reading import TraceWarning
 from labtrace.trace import Trace
 
@@ -39,6 +40,15 @@ UNREADABLE = {
     "a list of something else": ("list.json", b'[{"loss": 1}]', 'no list of "traceEvents"'),
     "a file of macOS": ("._a.json.gz", b"\0\5\26\7", "macOS wrote this file.* Open a.json.gz"),
     "other JSON": ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
+    "JAX": ("jax.json", b'{"traceEvents": [{"ph": "X", "name": "f", "ts": 1, "dur": 5, "args": {"hlo_op": "f"}}]}', "XLA"),
+    "xplane": ("vm.xplane.pb", b"\n\x09/host:CPU", "XLA.*xprof"),
+    "Chakra": ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 2}]}', "et_replay"),
+    "rocprofv3": ("1_results.json", b'{"rocprofiler-sdk-tool": [{"agents": []}]}', "AMD's rocprof"),
+    "rocprof": ("results.json", b'{"traceEvents": [{"ph": "X", "args": {"BeginNs": "9"}}]}', "AMD's rocprof"),
+    "Nsight's lines": ("a.json", b'{"Type": 48, "TraceProcessEvent": {}}\n{"Type": 79}', "Nsight Systems"),
+    "Nsight": ("a.nsys-rep", b"", "Nsight Systems"),
+    "memory": ("memory.raw.json.gz", gzip.compress(b"[[17, 0, 512, 3], [19, 1, -512, 3]]"), "timeline of the memory"),
+    "a snapshot": ("memory.pickle", pickle.dumps({"segments": []}), "memory_viz"),
     "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 are events without a category"),
     "a text for arguments": (
         "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "not one that torch.profiler"
@@ -187,7 +197,10 @@ def test_only_counters_are_named_as_what_they_are(tmp_path):
 def test_a_rank_is_read_however_it_is_written(tmp_path, rank):
     trace = sound()
     trace.meta["distributedInfo"] = {"rank": rank}
-    assert list(Trace(trace.save(tmp_path / "trace.json")).ranks) == [3]
+    ranks = Trace(trace.save(tmp_path / "trace.json")).ranks
+    assert list(ranks) == [3]
+    with pytest.raises(LabError, match="no rank 0 in this trace. Choose among 3"):
+        ranks[0]
 
 
 def idle_of(path):
