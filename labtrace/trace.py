@@ -324,7 +324,7 @@ class Trace:
 
         What happened only once is left out: a slow start, or one long step later that did not wait for data, if these
         took over three times as long as each of the other steps and are a fifth of the steps or fewer. Time without
-        an operator is "Python and dispatch" or, in stretches of over a millisecond, "work outside of PyTorch".
+        an operator is "Python and dispatch" or, if over a millisecond, "work outside of PyTorch" or the optimiser's.
 
         | column | unit | meaning |
         |---|---|---|

@@ -81,18 +81,11 @@ COMPUTE = {
     "pointwise and other": "",
 }
 
-# What CUPTI tells of a copy by number: since PyTorch 2.15 these are arguments, and its name is only "Memcpy".
-DIRECTIONS = "<unknown> HtoD DtoH HtoA AtoH AtoA AtoD DtoA DtoD HtoH PtoP".split()
-MEMORIES = "Unknown Pageable Pinned Device Array Managed Device_Static Managed_Static".split()
 
-
-def copy_name(direction: int | str, source: int | str | None, target: int | str | None) -> str:
-    """A copy's name as all other versions write it, such as "Memcpy HtoD (Pageable -> Device)"."""
-    way, *memories = (
-        dict(zip(map(str, range(len(names))), names, strict=True)).get(str(value), str(value))
-        for names, value in ((DIRECTIONS, direction), (MEMORIES, source), (MEMORIES, target))
-    )
-    return f"Memcpy {way} ({' -> '.join(memories).replace('_', ' ').title()})"
+def copy_name(direction: object, *memories: object) -> str:
+    """A copy's name, such as "Memcpy HtoD (Pageable -> Device)", which is in arguments since PyTorch 2.15."""
+    kinds = (str(memory).replace("_", " ").title() for memory in memories)
+    return f"Memcpy {'HtoH' if direction == 9 else direction} ({' -> '.join(kinds)})"  # CUPTI's number, without a name
 
 
 def matching(names: pandas.Series, pattern: str) -> pandas.Series:

@@ -26,10 +26,11 @@ import pandas
 
 from labtrace.errors import TraceError, check_exists
 from labtrace.events.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED, copy_name
-from labtrace.events.others import GZIP, NoTraceError, check_own
+from labtrace.events.others import NoTraceError, check_own
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
+GZIP = b"\x1f\x8b"  # begins a compressed file
 AGAIN = "Record it again, or copy it again from its source."
 LARGEST_POWER = 30  # of ten, in a time that is still a number
 NO_TIME = -(1 << 62)  # in place of a time that is missing, not a number or infinite
@@ -42,7 +43,7 @@ RAW_TEXTS = [
     re.compile(rb'("cat": "[^"]*", "name": ")(.*?)(?=", "pid": )', re.DOTALL),
     re.compile(rb'("(?:Call stack|Module Hierarchy|traceName)": ")(.*?)(?="\s*[,}])', re.DOTALL),
 ]
-BEGINNING = 4096  # bytes in which a bare list of events, without the object around it, shows what it is
+BEGINNING = 1 << 20  # bytes in which a bare list of events, or the file of another tool, shows what it is
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
 
 
@@ -171,7 +172,6 @@ def read_file(file: Path) -> Recording:
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
     table = table[needed | np.isfinite(table["end"])].reset_index(drop=True)
     if table.empty:
-        check_own(file)
         left_out = "".join(f" {many} are {reason}." for reason, many in columns.left_out.items())
         raise TraceError(
             f"{file}: no complete events in it, those with a duration (dur) and a category (cat).{left_out} Record at "
@@ -256,8 +256,10 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     text = text.strip()
     if not text:
         raise TraceError(f"{file}: the file is empty. {AGAIN}")
+    if b'"cat"' not in (beginning := text[:BEGINNING]):
+        check_own(file, beginning)
     try:
-        bare = text.startswith(b"[") and b'"ph"' in text[:BEGINNING]
+        bare = text.startswith(b"[") and b'"ph"' in beginning
         meta = _entries(b'{"traceEvents": %b}' % text if bare else text)
         events = meta.pop("traceEvents", NULL)
         if memoryview(events)[:1] == b"[":
@@ -268,9 +270,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     except (msgspec.ValidationError, OverflowError) as cause:  # OverflowError: a number of more than 64 bits
         raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
     except (ValueError, RecursionError) as cause:
-        check_own(file)
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
-    check_own(file)
     raise NoTraceError(
         f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file that torch.profiler wrote.'
     )
