@@ -6,6 +6,7 @@ import difflib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 
 class LabError(Exception):
@@ -14,6 +15,13 @@ class LabError(Exception):
 
 class TraceError(LabError):
     """A trace cannot be read, or lacks the events that a table needs."""
+
+
+class ByRank(dict[int, Any]):
+    """What there is of each rank. Asking for another one is an error that names these."""
+
+    def __missing__(self, rank: object) -> None:
+        raise LabError(f"There is no rank {rank} in this trace. Choose among {', '.join(map(str, self))}.")
 
 
 def check_known(argument: str, name: object, known: Iterable[object]) -> None:

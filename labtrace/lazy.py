@@ -2,14 +2,19 @@
 
 The ``__init__.pyi`` of such a package lists its names, as in SPEC 1 of Scientific Python: type checkers read that file,
 and `attach` finds in it where each name is defined. `lazy_loader` does this too, but would be one more requirement.
+`after_import` waits for the import of a module that is not ours.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.abc
+import importlib.util
+import sys
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -32,3 +37,33 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         return getattr(importlib.import_module(str(homes[name])), name)
 
     return load, lambda: sorted(homes), list(homes)
+
+
+def after_import(name: str, action: Callable[[Any], None]) -> None:
+    """Calls ``action(module)`` when the module of this name has been imported, for the first time."""
+    if name in sys.modules:  # as in an environment that imports PyTorch whenever Python starts
+        action(sys.modules[name])
+        return
+
+    class Finder(importlib.abc.MetaPathFinder):
+        asking = False
+
+        def find_spec(self, wanted: str, path: Any, target: Any = None) -> ModuleSpec | None:
+            if wanted != name or self.asking:
+                return None
+            self.asking = True  # so that the other finders answer
+            spec = importlib.util.find_spec(name)
+            self.asking = False
+            if spec and spec.loader:
+                load = spec.loader.exec_module
+
+                def load_and_act(module: ModuleType) -> None:
+                    # Not in find_spec: libraries ask there whether PyTorch is installed, and import it later.
+                    sys.meta_path.remove(self)
+                    load(module)
+                    action(module)
+
+                spec.loader.exec_module = load_and_act  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, Finder())

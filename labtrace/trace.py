@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas
 
-from labtrace.errors import LabError, check_known
+from labtrace.errors import ByRank, LabError, check_known
 from labtrace.events.rank import Rank, ranks_of
 from labtrace.events.reading import read
 from labtrace.findings import audit, difference, verdict
@@ -50,7 +50,7 @@ class Trace:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.ranks = ranks_of(read(path))
+        self.ranks: dict[int, Rank] = ByRank(ranks_of(read(path)))
         self.only_steps: tuple[int, int] | None = None
         self._played: dict[Rank, Remedies] = {}  # a part of the steps has its own ranks
         self._windows: dict[Rank, Rank] = {}
@@ -80,7 +80,7 @@ class Trace:
         if last < first:
             raise LabError(f"first={first} comes after last={last}. Name the earlier step first.")
         part = copy.copy(self)
-        part.ranks = {number: rank.within(first, last) for number, rank in self.ranks.items()}
+        part.ranks = ByRank({number: rank.within(first, last) for number, rank in self.ranks.items()})
         part.only_steps = first, last
         return part
 
@@ -311,7 +311,7 @@ class Trace:
 
         What happened only once is left out: a slow start, or one long step later that did not wait for data, if these
         took over three times as long as each of the other steps and are a fifth of the steps or fewer. Time without
-        an operator is "Python and dispatch" or, in stretches of over a millisecond, "work outside of PyTorch".
+        an operator is "Python and dispatch" or, if over a millisecond, "work outside of PyTorch" or the optimiser's.
 
         | column | unit | meaning |
         |---|---|---|

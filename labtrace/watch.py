@@ -6,8 +6,6 @@ process, and is the only one of labtrace that uses PyTorch: the one that the scr
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import itertools
 import json
 import os
@@ -21,17 +19,19 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from importlib.machinery import ModuleSpec
+from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from labtrace.errors import LabError, say
 from labtrace.files import atomic_write, check_writable
+from labtrace.lazy import after_import
 from labtrace.stamp import stamp
 
 LONGEST_ABSENCE = 20  # steps of another optimiser, after which the first is taken for one that the script has left
 MOST_MEMORY = 1 << 30  # bytes that the process may grow by while it is recorded
+MEASURED = ("cores_busy", "thread_worked", "thread_waited")  # of the stamp, over the time of the recorded steps
+LONGEST_START = 1.0  # seconds, of a process that only starts: to import PyTorch takes longer
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 PYTHON = [sys.executable, "-P", "-m"]  # -P: no file in the script's folder takes the place of a module
 
@@ -88,7 +88,9 @@ class Watch:
         self.optimizer: Any = None  # a weak reference to the first that stepped
         self.since: Any = weakref.WeakKeyDictionary()  # how often each other optimiser has stepped since the first did
         self.ends: list[float] = []  # of the steps, seconds
-        self.cpu: list[float] = []  # seconds that all threads of the process had worked by then
+        # Seconds by then that all threads of the process had worked, that this one had, and that it waited for a core.
+        self.used: list[tuple[float, ...]] = []
+        self.whole: dict[str, bool] = {}  # by the name of a class: whether its networks are never parts of others
         self.profiler: Any = None  # while it records or warms up
         self.lock, self.thread = threading.RLock(), 0  # PyTorch's profiler belongs to the thread that started it
         self.hook: Any = None  # PyTorch's handle, None after the recording
@@ -100,20 +102,26 @@ class Watch:
 
     def hook_into(self, torch: Any) -> None:
         """Has PyTorch tell of each step."""
-        from torch.nn.modules.module import register_module_forward_hook
+        from torch.nn.modules import module
         from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         if self.calls:
-            self.hook = register_module_forward_hook(self._called)
+            self.hook = module.register_module_forward_hook(self._called)
         else:
             self.hook = register_optimizer_step_post_hook(self._stepped)
             self._hook_scaler(torch.amp.GradScaler)
+        module.register_module_module_registration_hook(self._built)
+        module.register_module_parameter_registration_hook(self._built)
         # A long evaluation between two steps must not fill the memory with events, nor a step of many passes.
         _around(_BaseDataLoaderIter, "__next__", self._check_memory)
         _around(torch.autograd, "backward", self._begin_backward, self._end_backward)
         _around(torch.profiler._KinetoProfile, "prepare_trace", self._give_way)
         _around(torch.autograd.profiler.profile, "__enter__", self._give_way)
+
+    def _built(self, module: Any, _name: str, part: Any) -> None:
+        self.whole.setdefault(type(module).__name__, True)
+        self.whole[type(part).__name__] = False
 
     def _called(self, module: Any, _inputs: Any, _output: Any) -> None:
         if type(module).__name__ == self.calls:
@@ -189,7 +197,7 @@ class Watch:
 
     def _count_step(self) -> None:
         self.ends.append(time.perf_counter())
-        self.cpu.append(time.process_time())
+        self.used.append((time.process_time(), time.thread_time(), *waited_for_core()))
         if len(self.ends) == self.warmup:
             self._start()
         elif self.recorded == self.steps:
@@ -234,7 +242,9 @@ class Watch:
         profiler, self.profiler = self.profiler, None
         self.about["whole_steps"] = self.recorded  # of a script that ended early, the last step is no whole one
         if self.recorded:
-            self.about["cores_busy"] = (self.cpu[-1] - self.cpu[self.warmup]) / (self.ends[-1] - self.ends[self.warmup])
+            seconds = self.ends[-1] - self.ends[self.warmup]
+            used = zip(MEASURED, self.used[self.warmup], self.used[-1], strict=False)
+            self.about |= {name: (after - before) / seconds for name, before, after in used}
         profiler.add_metadata_json("labkit", json.dumps(self.about))  # taken only while it records
         profiler.stop()
         if self.stop:
@@ -283,11 +293,19 @@ class Watch:
         elif self.ends and self.hook:
             ended = f"the script ended after {len(self.ends)} steps, and {self.warmup + 1} warm up"
             self._leave(f"nothing is recorded: {ended}.")
-        elif not self.told:
-            what = f"no {self.calls} was called" if self.calls else "no optimiser of PyTorch stepped: see --calls"
+        elif not self.told and not self.out.exists():  # nor has a process written it that was forked from this one
+            what = f"no {self.calls} was called" if self.calls else "no optimiser of PyTorch stepped"
             if isinstance(sys.exception(), Exception):
                 what = "the script failed before its first step"
-            self._leave(f"nothing is recorded: {what}.")
+            self._leave(f"nothing is recorded: {what}.{self._advice()}")
+
+    def _advice(self) -> str:
+        """What may help where no step was seen."""
+        networks = ", ".join(name for name, whole in self.whole.items() if whole)
+        said = f" With --calls NAME a step is a call of a network. Here are {networks}." if networks else ""
+        if (worked := sum(os.times()[2:4])) > LONGEST_START:
+            said += f" Processes that it started worked for {worked:,.0f} s: see torchrun -m labtrace watch."
+        return said
 
 
 def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[[], None] | None = None) -> None:
@@ -305,36 +323,6 @@ def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[
     setattr(owner, name, called)
 
 
-def after_import(name: str, action: Callable[[Any], None]) -> None:
-    """Calls ``action(module)`` when the module of this name has been imported, for the first time."""
-    if name in sys.modules:  # as in an environment that imports PyTorch whenever Python starts
-        action(sys.modules[name])
-        return
-
-    class Finder(importlib.abc.MetaPathFinder):
-        asking = False
-
-        def find_spec(self, wanted: str, path: Any, target: Any = None) -> ModuleSpec | None:
-            if wanted != name or self.asking:
-                return None
-            self.asking = True  # so that the other finders answer
-            spec = importlib.util.find_spec(name)
-            self.asking = False
-            if spec and spec.loader:
-                load = spec.loader.exec_module
-
-                def load_and_act(module: ModuleType) -> None:
-                    # Not in find_spec: libraries ask there whether PyTorch is installed, and import it later.
-                    sys.meta_path.remove(self)
-                    load(module)
-                    action(module)
-
-                spec.loader.exec_module = load_and_act  # type: ignore[method-assign]
-            return spec
-
-    sys.meta_path.insert(0, Finder())
-
-
 def cores() -> int:
     """How many of the processor's cores this process may use, if the ranks on this machine share them."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -346,6 +334,14 @@ def peak_memory() -> int:
     import resource  # not on Windows
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES
+
+
+def waited_for_core() -> list[float]:
+    """How many seconds this thread has been ready to work, while others had the cores. Empty where nobody knows."""
+    with suppress(OSError, ValueError), open("/proc/thread-self/schedstat") as file:  # of Linux
+        worked, waited, _ = map(int, file.read().split())
+        return [waited / 1e9] if worked else []
+    return []
 
 
 def main() -> None:

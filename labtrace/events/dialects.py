@@ -82,6 +82,12 @@ COMPUTE = {
 }
 
 
+def copy_name(direction: object, *memories: object) -> str:
+    """A copy's name, such as "Memcpy HtoD (Pageable -> Device)", which is in arguments since PyTorch 2.15."""
+    kinds = (str(memory).replace("_", " ").title() for memory in memories)
+    return f"Memcpy {'HtoH' if direction == 9 else direction} ({' -> '.join(kinds)})"  # CUPTI's number, without a name
+
+
 def matching(names: pandas.Series, pattern: str) -> pandas.Series:
     """Which of the names contain the pattern. Each name is searched once, however many events have it."""
     unique = pandas.Series(names.unique(), dtype=object)

@@ -25,7 +25,8 @@ import numpy as np
 import pandas
 
 from labtrace.errors import TraceError, check_exists
-from labtrace.events.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED
+from labtrace.events.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED, copy_name
+from labtrace.events.others import NoTraceError, check_own
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
@@ -42,12 +43,8 @@ RAW_TEXTS = [
     re.compile(rb'("cat": "[^"]*", "name": ")(.*?)(?=", "pid": )', re.DOTALL),
     re.compile(rb'("(?:Call stack|Module Hierarchy|traceName)": ")(.*?)(?="\s*[,}])', re.DOTALL),
 ]
-BEGINNING = 4096  # bytes in which a bare list of events, without the object around it, shows what it is
+BEGINNING = 1 << 20  # bytes in which a bare list of events, or the file of another tool, shows what it is
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
-
-
-class NoTraceError(TraceError):
-    """A file is sound JSON, but no trace."""
 
 
 class TraceWarning(UserWarning):
@@ -123,9 +120,8 @@ def read(path: Path | str) -> dict[int, Recording]:
         TraceWarning: a file of the folder is JSON, but no trace.
     """
     recordings: dict[int, Recording] = {}
-    files = trace_files(path)
     others: list[NoTraceError] = []
-    for file in files:
+    for file in trace_files(path):
         try:
             recording = read_file(file)
         except NoTraceError as error:
@@ -153,8 +149,7 @@ def trace_files(path: Path | str) -> list[Path]:
     path = Path(path)
     check_exists(path, "a trace, .json or .json.gz, or a folder of traces", TraceError)
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name[0] != ".")
-        if files:
+        if files := sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name[0] != "."):
             return files
         cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
         raise TraceError(
@@ -164,6 +159,7 @@ def trace_files(path: Path | str) -> list[Path]:
     if path.name.startswith("._"):
         raise TraceError(f"{path}: macOS wrote this file beside a copy, and no events into it. Open {path.name[2:]}.")
     if not path.name.endswith(SUFFIXES):
+        check_own(path)
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
     return [path]
 
@@ -223,6 +219,9 @@ class Arguments(msgspec.Struct, gc=False):
     dims: msgspec.Raw = msgspec.field(name="Input Dims", default=NULL)
     types: msgspec.Raw = msgspec.field(name="Input type", default=NULL)
     values: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=NULL)
+    copy: Any = msgspec.field(name="copy kind", default=None)
+    source: Any = msgspec.field(name="src kind", default=None)
+    target: Any = msgspec.field(name="dst kind", default=None)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -257,8 +256,10 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     text = text.strip()
     if not text:
         raise TraceError(f"{file}: the file is empty. {AGAIN}")
+    if b'"cat"' not in (beginning := text[:BEGINNING]):
+        check_own(file, beginning)
     try:
-        bare = text.startswith(b"[") and b'"ph"' in text[:BEGINNING]
+        bare = text.startswith(b"[") and b'"ph"' in beginning
         meta = _entries(b'{"traceEvents": %b}' % text if bare else text)
         events = meta.pop("traceEvents", NULL)
         if memoryview(events)[:1] == b"[":
@@ -342,6 +343,7 @@ class Columns:
             stream = tid.removeprefix(STREAM)
         external = arguments.old_external if arguments.external is None else arguments.external
         correlation = -1 if arguments.correlation is None else arguments.correlation
+        name = event.name if arguments.copy is None else copy_name(arguments.copy, arguments.source, arguments.target)
         inputs = -1
         if arguments.dims is not NULL and SHAPED.match(str(event.name)):
             told = (arguments.dims, arguments.types, arguments.values)
@@ -349,7 +351,7 @@ class Columns:
         self._numbers.extend(
             (
                 texts[event.cat],
-                texts[event.name],
+                texts[name],
                 texts[event.pid],
                 texts[tid],
                 nanoseconds(event.ts),
@@ -381,9 +383,8 @@ class Columns:
         known = begin != NO_TIME
         first, last = (int(begin[known].min()), int(begin[known].max())) if known.any() else (0, 0)
         if last >= LATEST_NS or last - first > LONGEST_NS:
-            strange = f"lie {(last - first) / 86_400e9:,.0f} days apart"
-            if last >= LATEST_NS:
-                strange = "are a century from now"
+            apart = f"lie {(last - first) / 86_400e9:,.0f} days apart"
+            strange = "are a century from now" if last >= LATEST_NS else apart
             raise TraceError(
                 f"{self.file}: its events {strange}. Some times are nanoseconds, or of another clock. A trace counts "
                 "in microseconds: divide ts and dur by 1000, or record again."

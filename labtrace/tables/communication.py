@@ -32,10 +32,11 @@ def communication(rank: Rank) -> pandas.DataFrame:
     wall = time.length
     work, sent = Union(others["begin"], others["end"]), Union(own["begin"], own["end"])
     compute, both, sending = (float(np.sum(each.covered(time.begin, time.end))) for each in (work, work | sent, sent))
-    exposed = both - compute
+    exposed = round(both - compute, 3) + 0.0  # whole nanoseconds, which sums of floats are not, and no -0.0
     if own.empty and rank.world_size > 1:  # it sends in a way that we do not know, or not in these steps
         sending = exposed = np.nan
-    row = {"wall_us": wall, "compute_us": compute, "communication_us": sending, "hidden_us": sending - exposed}
+    hidden = round(sending - exposed, 3) + 0.0
+    row = {"wall_us": wall, "compute_us": compute, "communication_us": sending, "hidden_us": hidden}
     return pandas.DataFrame([{**row, "exposed_us": exposed, "share_of_wall": exposed / (wall or np.nan)}])
 
 

@@ -35,7 +35,7 @@ KINDS_OF_WORK = {
 LEAST_LEAD = 2.0  # the ratio of the largest kind to the next, from which it dominates
 THREADED = ("convolutions", "attention", "matrix products", "normalisation", "compiled code", "pointwise and other")
 LONG_OPERATOR_US = 100.0  # without its children: shorter ones gain little from threads
-ENOUGH = 0.8  # of a core, for the time that this process worked
+MOST_TAKEN = 0.2  # of the time: if others have the cores for longer, the verdict says so
 LONG_STEP, MOST_LONG = 3.0, 0.2  # times a usual step's time; steps that are left out are at most this share of all
 MOST_SKEWED = 1.5  # the mean of the steps over their median, above which both are told
 OPTIMISERS = r"^(?:Optimizer\.step#|labkit: \S+ optimizer)"  # ranges
@@ -117,6 +117,14 @@ def summary(rank: Rank, waits: bool = False) -> pandas.DataFrame:
     if waits and first["kind"] == COMMUNICATION:
         mostly, advice = ", mostly to wait for other ranks", "the same work for each rank"
     spends = f"The processor spends {shares[0]:.0%} of the time on {first['kind']}{mostly}."
+    taken, asleep, or_else = _without_core(rank)
+    if first["kind"] == OUTSIDE and shares[0] / 2 < asleep < 1:
+        spends = f"For {asleep:.0%} of the time, the script {or_else}."
+        worth = f"Without it, {what} would be up to {1 / (1 - asleep):.2f}x as fast"
+        advice = "to read, write and send in other threads, or in DataLoader workers"
+    if taken > MOST_TAKEN:
+        who = "other programs, its own workers or a container's limit had its cores: record again without"
+        spends = f"For {taken:.0%} of the time, {who}. {spends}"
     verdict = f"{spends} {worth}. Try {advice.partition(';')[0]}."
     others = [f"{part:.0%} {kind}" for kind, part in zip(table["kind"][1:4], shares[1:], strict=False) if part > 0.05]
     after = f"Then come {', '.join(others)}." if others else ""
@@ -126,7 +134,7 @@ def summary(rank: Rank, waits: bool = False) -> pandas.DataFrame:
         "verdict": verdict,
         "first_remedy": first["kind"],
         "times_faster_at_most": first["times_faster_at_most"],
-        "why": " ".join(filter(None, (step, after, _long_steps(rank), _cores(rank, table)))),
+        "why": " ".join(filter(None, (step, after, _long_steps(rank), _cores(rank, table, taken)))),
         "wall_us": us,
     }
     return pandas.DataFrame([row])
@@ -168,18 +176,32 @@ def _long_steps(rank: Rank) -> str:
     return f"Left out: {len(left_out)} of {len(rank.steps)} steps, {part:.0%} of the recorded time."
 
 
-def _cores(rank: Rank, table: pandas.DataFrame) -> str:
+def _without_core(rank: Rank) -> tuple[float, float, str]:
+    """What `labtrace.watch` measured: shares of the time in which the script did not work, and what it did meanwhile.
+
+    In the first, it was ready to work, but others had the cores. Where the system does not tell, these are operators
+    without a core, since they do not sleep. In the second it waited for anything but a core, data and other ranks.
+    """
+    stamp, work = rank.recording.stamp or {}, stretches(rank)
+    of_all = work.groupby("kind")["us"].sum() / work["us"].sum()
+    waits, waited = of_all.reindex([DATA, COMMUNICATION]).sum(), stamp.get("thread_waited")
+    asleep = 1 - waits - stamp.get("thread_worked", 1.0) - (waited or 0.0)
+    does = "sleeps, or waits for a file, the network or another process"
+    if waited is None:
+        worked = 1 - waits - of_all.get(OUTSIDE, 0.0)
+        return worked - stamp.get("cores_busy", worked), asleep, f"{does}, or other programs have the cores"
+    return waited, asleep, f"{does}, and nobody takes its cores"
+
+
+def _cores(rank: Rank, table: pandas.DataFrame, taken: float) -> str:
     """What `labtrace.watch` measured, over all steps. No recording tells how many threads worked inside an operator."""
     stamp, kind, work = rank.recording.stamp or {}, table["kind"][0], stretches(rank)
     if "cores_busy" not in stamp:
         return ""
     busy, threads, cores = stamp["cores_busy"], stamp["threads"], stamp["cores"]
     said = f"The process kept {busy:.1f} of {cores} cores busy (torch.get_num_threads() is {threads})."
-    worked = work["us"][~work["kind"].isin([DATA, OUTSIDE, COMMUNICATION])].sum() / work["us"].sum()
     us = work["us"][work["kind"] == kind]
-    if busy < ENOUGH * worked:
-        said += " So other programs, or a container's limit, took a part of its time: record again without."
-    elif threads < cores and kind in THREADED and us[us > LONG_OPERATOR_US].sum() > us.sum() / 2:
+    if taken < MOST_TAKEN and threads < cores and kind in THREADED and us[us > LONG_OPERATOR_US].sum() > us.sum() / 2:
         said += f" OMP_NUM_THREADS={cores} lets operators use all of them."
     return said
 
@@ -207,9 +229,10 @@ def stretches(rank: Rank) -> pandas.DataFrame:
     names = pandas.Series(rank.nested_operators.names_at((begin + end) / 2, ""), dtype=object)
     kinds = first_fitting(names, KINDS_OF_WORK)
     kinds[names == ""] = PYTHON
-    kinds[(names != "") & within(updates)] = OPTIMISER
+    long = end - begin > LONGEST_LAUNCH_US
+    kinds[((names != "") | long) & within(updates)] = OPTIMISER
     kinds[(names == "") & within(sending)] = COMMUNICATION
-    kinds[(kinds == PYTHON) & (end - begin > LONGEST_LAUNCH_US)] = OUTSIDE
+    kinds[(kinds == PYTHON) & long] = OUTSIDE
     kinds[within(rank.loading)] = DATA
     return pandas.DataFrame({"kind": kinds, "name": names, "begin": begin, "end": end, "us": end - begin})
 

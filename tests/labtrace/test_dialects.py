@@ -166,11 +166,11 @@ def test_times_since_1970_keep_their_nanoseconds(tmp_path):
 )  # fmt: skip
 def test_communication_has_many_names(tmp_path, name):
     trace = SyntheticTrace()
-    trace.launch(0, 10, 30)
-    trace.launch(2, 30, 30, name=name, stream=20)
+    trace.launch(0, 10.1, 30.2)
+    trace.launch(2, 30.1, 30.9, name=name, stream=20)
     opened = Trace(trace.save(tmp_path / "trace.json"))
-    assert opened.temporal().set_index("part")["us"]["communication"] == 30
-    assert opened.communication()["exposed_us"].item() == 20
+    assert opened.temporal().set_index("part")["us"]["communication"] == pytest.approx(30.9)
+    assert opened.communication()[["hidden_us", "exposed_us"]].iloc[0].tolist() == [10.2, 20.7]
 
 
 @pytest.mark.parametrize(

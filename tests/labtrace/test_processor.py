@@ -1,5 +1,7 @@
 """Recordings of a processor alone: where a step's time goes, and what that is worth."""
 
+import re
+
 import pytest
 from synthetic_trace import SyntheticTrace
 
@@ -27,7 +29,9 @@ def test_each_instant_of_a_step_has_one_kind(step_of_100):
     table = step_of_100.processor().set_index("kind")
     expected = {"convolutions": 50, "data loading": 20, "copies": 10, "optimiser": 10, "Python and dispatch": 10}
     assert table["us"].to_dict() == expected and table["us_per_step"].to_dict() == expected
-    assert table.loc["convolutions", "most_of_it"] == "aten::mkldnn_convolution"
+    row = table.loc["convolutions"]  # what it is worth, by Amdahl's law
+    assert row["times_faster_at_half"] == pytest.approx(1 / 0.75) and row["times_faster_at_most"] == pytest.approx(2)
+    assert row["most_of_it"] == "aten::mkldnn_convolution"
 
 
 def test_of_a_step_that_was_cut_the_recorded_part_counts(load):
@@ -37,11 +41,6 @@ def test_of_a_step_that_was_cut_the_recorded_part_counts(load):
     trace.operator("aten::mm", 0, 100)
     row = load(trace).summary().iloc[0]
     assert row["wall_us"] == 100 and row["why"].startswith("It took 0.1 ms.")
-
-
-def test_amdahl_says_what_a_kind_is_worth(step_of_100):
-    row = step_of_100.processor().iloc[0]
-    assert row["times_faster_at_half"] == pytest.approx(1 / 0.75) and row["times_faster_at_most"] == pytest.approx(2)
 
 
 def test_the_verdict_names_the_kind_its_worth_and_what_to_try(step_of_100):
@@ -85,10 +84,11 @@ def test_an_optimiser_that_runs_the_step_itself_counts_only_after_the_backward_p
 
 def test_a_long_stretch_without_an_operator_is_the_script_s_own_work(load):
     trace = SyntheticTrace()
-    trace.event("user_annotation", "ProfilerStep#3", 0, 6000)
+    trace.event("user_annotation", "ProfilerStep#3", 0, 8000)
     trace.operator("aten::mul", 1000, 1000)
+    trace.event("user_annotation", "Optimizer.step#Adam.step", 6000, 2000)
     times = {"work outside of PyTorch": 4000, "Python and dispatch": 1000, "pointwise and other": 1000}
-    assert load(trace).processor().set_index("kind")["us"].to_dict() == times
+    assert load(trace).processor().set_index("kind")["us"].to_dict() == times | {"optimiser": 2000}
 
 
 def in_steps(walls, least=500, waits="", **meta):
@@ -138,35 +138,45 @@ def test_long_steps_that_may_come_again_count(load, walls, waits):
 
 
 def test_a_process_that_slept_in_a_step_that_was_left_out_shared_no_core(load):
-    steps = [*[1000] * 5, 91_000, *[1000] * 4]
-    trace = in_steps(steps, least=2000, labkit={"threads": 1, "cores": 1, "cores_busy": 0.09})
-    why = load(trace).summary()["why"][0]
-    assert "Left out: 1 of 10 steps, 91% of the recorded time." in why
-    assert why.endswith("(torch.get_num_threads() is 1).")
+    labkit = {"threads": 1, "cores": 1, "cores_busy": 0.09, "thread_worked": 0.09}
+    row = load(in_steps([*[1000] * 5, 91_000, *[1000] * 4], least=2000, labkit=labkit)).summary().squeeze()
+    assert "Left out: 1 of 10 steps, 91% of the recorded time." in row["why"]
+    assert row["why"].endswith("(torch.get_num_threads() is 1).") and row["verdict"].startswith("The processor spends")
+
+
+TAKEN = "% of the time, other programs, its own workers or a container's limit had its cores: record again without. The"
 
 
 @pytest.mark.parametrize(
-    ("threads", "busy", "us", "advice"),
+    ("threads", "measured", "us", "until", "verdict", "advice"),
     [
-        (1, 1.0, 500, " OMP_NUM_THREADS=4 lets operators use all of them."),
-        (4, 3.9, 500, ""),
-        (1, 1.0, 50, ""),  # so short that threads would bring nothing
-        (1, 0.5, 500, " So other programs, or a container's limit, took a part of its time: record again without."),
+        (1, [1.0], 500, 5000, "The", " OMP_NUM_THREADS=4 lets operators use all of them."),
+        (4, [3.9, 1.0, 0.0], 500, 5000, "The", ""),
+        (1, [1.0], 50, 5000, "The", ""),  # so short that threads would bring nothing
+        (1, [0.5], 500, 5000, f"For 50{TAKEN}", ""),  # operators do not sleep
+        (1, [0.6, 0.6, 0.4], 500, 5000, f"For 40{TAKEN}", ""),
+        (1, [0.1, 0.1, 0.0], 500, 500, "For 90% .* script sleeps, .* nobody takes its cores.* 10.00x", ""),
+        (1, [0.1, 0.1], 500, 500, "For 90% .* script sleeps, .*, or other programs have the cores", ""),
+        (1, [0.3, 0.3, 0.7], 500, 500, f"For 70{TAKEN} processor spends 90% of the time on work outside", ""),
+        (1, [0.9, 0.9, 0.1], 500, 500, "The processor spends 90% of the time on work outside", ""),
     ],
 )
-def test_cores_that_it_had_and_could_have_had_are_named(load, threads, busy, us, advice):
-    trace = SyntheticTrace(labkit={"threads": threads, "cores": 4, "cores_busy": busy})
-    trace.event("user_annotation", "ProfilerStep#3", 0, 1000)
-    for begin in range(0, 1000, us):
+def test_cores_that_it_had_and_could_have_had_are_named(load, threads, measured, us, until, verdict, advice):
+    stamp = zip(("cores_busy", "thread_worked", "thread_waited"), measured, strict=False)  # the last on Linux
+    trace = SyntheticTrace(labkit={"threads": threads, "cores": 4, **dict(stamp)})
+    trace.event("user_annotation", "ProfilerStep#3", 0, 5000)
+    for begin in range(0, until, us):
         trace.operator("aten::mm", begin, us)
-    why = load(trace).summary()["why"][0]
-    assert why.endswith(f" kept {busy} of 4 cores busy (torch.get_num_threads() is {threads}).{advice}")
+    row = load(trace).summary().squeeze()
+    assert re.match(verdict, row["verdict"])
+    busy = f" kept {measured[0]} of 4 cores busy (torch.get_num_threads() is {threads})."
+    assert row["why"].endswith(busy + advice)
 
 
 def test_without_steps_the_whole_recording_counts(load):
     trace = SyntheticTrace()
     trace.operator("aten::mul", 10, 30)
-    trace.operator("aten::mm", 70, 30)
+    trace.operator("aten::mkldnn_rnn_layer_backward", 70, 30)
     table = load(trace).processor().set_index("kind")
     assert table["us"].to_dict() == {"matrix products": 30, "pointwise and other": 30, "Python and dispatch": 30}
     assert table["us_per_step"].isna().all()
@@ -200,12 +210,3 @@ def test_shapes_give_the_rates_of_a_processor_s_operators(load):
     trace.operator("aten::mkldnn_convolution", 5, 50, **shapes)
     row = load(trace).achieved().squeeze()
     assert row["name"] == "aten::mkldnn_convolution" and row["us"] == 50 and row["flops"] == 2 * 8 * 8 * 16 * 8 * 9
-
-
-def test_a_recurrent_layer_is_matrix_products(load):
-    trace = SyntheticTrace()
-    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
-    trace.operator("aten::mkldnn_rnn_layer_backward", 0, 70)
-    trace.operator("aten::mul", 70, 30)
-    us = load(trace).processor().set_index("kind")["us"]
-    assert us.to_dict() == {"matrix products": 70, "pointwise and other": 30}

@@ -238,7 +238,8 @@ def test_calls_of_a_network_are_steps_where_no_optimiser_is(script, tmp_path):
         for _ in range(12):
             encoder(torch.rand(4, 8))
         """
-    assert "no optimiser of PyTorch stepped: see --calls" in script(lines)[0]
+    assert "no optimiser of PyTorch stepped. With --calls NAME a step is a call of a network" in script(lines)[0]
+    assert "Here are Encoder.\n" in script(lines, calls="Enc")[0]
     script(lines, calls="Encoder", steps=2)
     assert recorded_steps(tmp_path / "train.json.gz") == {0: 2}
 
@@ -303,18 +304,14 @@ def test_each_rank_writes_a_file_into_one_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "steps", "message"),
     [
-        (["--step", "3", "train.py"], "--step is not an option of watch"),
-        (["missing.py"], "missing.py: there is no such script"),
-        (["-m"], "A script is needed, or -m and a module"),
+        (["--step", "3", "train.py"], 10, "--step is not an option of watch"),
+        (["missing.py"], 10, "missing.py: there is no such script"),
+        (["-m"], 10, "A script is needed, or -m and a module"),
+        ([__file__], 0, "each must be at least 1"),
     ],
 )
-def test_what_cannot_be_watched_is_said(words, message):
+def test_what_cannot_be_watched_is_said(words, steps, message):
     with pytest.raises(LabError, match=re.escape(message)):
-        labtrace.watch.watch(words)
-
-
-def test_steps_are_at_least_one():
-    with pytest.raises(LabError, match="each must be at least 1"):
-        labtrace.watch.watch([__file__], steps=0)
+        labtrace.watch.watch(words, steps=steps)
