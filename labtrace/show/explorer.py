@@ -24,8 +24,8 @@ PERFETTO = 'To see single events, choose "Open trace file" at <a href="https://u
 def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
 
-    You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs, the timeline
-    has one for its interval, and HTA's tables have a menu. Steps are counted from the first recorded one, because their
+    You can look at one recording or at all, at all steps or some. The timeline has a slider for its interval, and HTA's
+    tables have a menu. Steps are counted from the first recorded one, because their
     numbers may differ between recordings. Where a view needs events that are missing, the figure names them.
 
     Args:
@@ -39,12 +39,10 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     slow = dict(continuous_update=False, **WIDE)
     times = dict(readout_format=",.0f", **slow)
     of_view = {
-        "runtime_cutoff": ipywidgets.FloatSlider(50, max=500, step=5, description="call longer than, µs", **times),
-        "delay_cutoff": ipywidgets.FloatSlider(100, max=1000, step=5, description="delay over, µs", **times),
         "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
         "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),
     }
-    shown_by = dict(runtime_cutoff="launches", delay_cutoff="launches", table="hta", interval="timeline")
+    shown_by = dict(table="hta", interval="timeline")
     names = [*recordings, ALL] if len(recordings) > 1 else [*recordings]
     controls = {
         "recording": ipywidgets.Dropdown(options=names, description="recording", **WIDE),

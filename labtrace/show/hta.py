@@ -10,7 +10,6 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabError, check_known
-from labtrace.events.intervals import levels
 from labtrace.show.bars import Traces, analysis_of, by_name, finish, rank_names, readable
 from labtrace.show.style import escaped, shortened, table_of
 from labtrace.trace import Trace
@@ -18,7 +17,6 @@ from labtrace.trace import Trace
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
 
-TYPES = {"compute": "COMPUTATION", "communication": "COMMUNICATION", "memory": "MEMORY"}  # labtrace's kinds and HTA's
 TOP = 3  # kernels whose statistics are shown
 AGREE = 0.005  # relative difference that is no difference: HTA rounds percentages
 ON_GPU = ("kernel", "memcpy", "memset")  # categories of events: "gpu_memcpy", or "Memcpy" in old recordings
@@ -32,9 +30,8 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
 
     Args:
         traces: a trace, or traces by name.
-        table: "temporal" for `get_temporal_breakdown`, "idle" for `get_idle_time_breakdown`, "kernels" for
-            `get_gpu_kernel_breakdown`, "launches" for `get_cuda_kernel_launch_stats` by kernel, or "queue" for
-            `get_queue_length_summary`. Times are in microseconds.
+        table: "temporal" for `get_temporal_breakdown`, "idle" for `get_idle_time_breakdown`, or "launches" for
+            `get_cuda_kernel_launch_stats` by kernel. Times are in microseconds.
 
     Raises:
         LabError: HTA is not installed, cannot read the recording, or has no such table; or a process used several
@@ -80,32 +77,6 @@ def _idle(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -
     return pandas.DataFrame(both).fillna(0.0).query("HTA > 0 or labtrace > 0")
 
 
-def _kernels(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
-    types, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
-    kernels = kernels[(kernels["rank"] == hta_number) & (kernels["name"] != "others")].set_index("name")
-    names = {"sum (us)": "total_us", "max (us)": "max_us", "min (us)": "min_us", "stddev": "std_us"}
-    ours = trace.kernels().query("rank == @number").set_index("name").fillna({"std_us": 0.0})
-    top = kernels.nlargest(TOP, "sum (us)").index
-    theirs, ours = kernels.loc[top, list(names)].stack(), ours.loc[top, list(names.values())].stack()
-    both = pandas.DataFrame({"HTA": theirs, "labtrace": ours.to_numpy()})
-    both.index = [f"{shortened(name)}, {column}" for name, column in both.index]
-    if len(trace.ranks) > 1:  # HTA adds up the ranks' types
-        return both
-    types = {"HTA": types.set_index("kernel_type")["sum"], "labtrace": exactly(trace.ranks[number].kernels)}
-    sums = pandas.DataFrame(types).fillna(0.0).query("HTA > 0 or labtrace > 0")
-    return pandas.concat([sums.rename(index="{}, sum".format), both])
-
-
-def exactly(kernels: pandas.DataFrame) -> pandas.Series:
-    """The time in which kernels of exactly these kinds ran, by HTA's names, in microseconds."""
-    begun, ended = kernels.assign(at=kernels["begin"], change=1), kernels.assign(at=kernels["end"], change=-1)
-    changes = pandas.concat([begun, ended]).pivot_table("change", "at", "kind", "sum", fill_value=0)
-    running = changes.cumsum() > 0
-    kinds = [" overlapping ".join(TYPES[kind] for kind in TYPES if row.get(kind)) for _, row in running.iterrows()]
-    lasted = running.index.to_series().diff().shift(-1)
-    return lasted.groupby(kinds).sum().drop("", errors="ignore")
-
-
 def _launches(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
     theirs = analysis.get_cuda_kernel_launch_stats(ranks=[hta_number], visualize=False)[hta_number]
     ours = trace.ranks[number].kernels.dropna(subset="delay")
@@ -121,24 +92,10 @@ def _launches(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: in
     return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labtrace"])
 
 
-def _queue(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
-    theirs = analysis.get_queue_length_summary(ranks=[hta_number])["queue_length"].droplevel("rank")
-    rows = {}
-    for stream, kernels in trace.ranks[number].kernels.dropna(subset="call_begin").groupby("stream"):
-        times, waiting = levels(kernels["call_begin"].to_numpy(), kernels["begin"].to_numpy())
-        of_stream = theirs.reindex([stream]).iloc[0]
-        mean = np.average(waiting[:-1], weights=np.diff(times))
-        rows[f"stream {stream}, mean queue_length"] = [of_stream["mean"], mean]
-        rows[f"stream {stream}, max queue_length"] = [of_stream["max"], float(waiting.max())]
-    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labtrace"])
-
-
 TABLES: dict[str, Callable[..., pandas.DataFrame]] = {
     "temporal": _temporal,
     "idle": _idle,
-    "kernels": _kernels,
     "launches": _launches,
-    "queue": _queue,
 }
 
 
@@ -170,10 +127,8 @@ def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int,
         "HTA rounds to whole microseconds, unless HTA_DISABLE_NS_ROUNDING=1 is set before it is loaded": (
             (rank.kernels["begin"] % 1).any() and not (work["ts"] % 1).any()
         ),
-        "of a kind with many kernels, HTA gives a kernel's sum as its max and min": table == "kernels",
         f"HTA does not know {len(strange):,} kernels as launched, those of {', '.join(strange.unique())}": (
-            table in ("launches", "queue") and len(strange)
+            table == "launches" and len(strange)
         ),
-        "HTA's mean counts every change of the queue alike, labtrace's is a mean over time": table == "queue",
     }
     return "; ".join(reason for reason, applies in found.items() if applies) or "the reason is not known"
