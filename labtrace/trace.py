@@ -474,9 +474,9 @@ class Trace:
         | name, inputs, dtype, count | | inputs are the shapes |
         | us | microseconds | on the GPU, of all |
         | flops, bytes | | the least of one call |
-        | tflop_per_s, gb_per_s | | |
+        | tflop_per_s, share_of_peak, gb_per_s, share_of_memory_peak | | of the peaks in `labtrace.tables.peaks` |
 
-        Values that the trace does not tell are NaN: see `labtrace.tables.achieved`.
+        Values that the trace does not tell, or of a GPU that we do not know, are NaN: see `labtrace.tables.achieved`.
 
         Raises:
             TraceError: there is no GPU activity, or the trace was recorded without record_shapes=True.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ import torch
 from labkit.measure.roofline import roofline_seconds
 from labkit.simulate.meta_device import EVAL_BATCH_NORM, UPLOAD, Operator, Shape
 from labtrace.errors import check_known
+from labtrace.tables.peaks import PEAKS
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,9 @@ class Roofline:
 
     Attributes:
         device: its name.
-        flops_per_s: dense peak by type, from NVIDIA's data sheets. "tfloat32" is float32 on tensor cores: TF32. The
-            device cannot compute in a type that is missing.
-        bytes_per_s: peak of the memory, from the same data sheets.
-        host_bytes_per_s: peak of PCIe from the host to the device, half of what the data sheets give for both ways.
+        flops_per_s: dense peak by type: `labtrace.tables.peaks`. The device cannot compute in a type that is missing.
+        bytes_per_s: peak of the memory.
+        host_bytes_per_s: peak of PCIe from the host to the device, half of what data sheets give for both ways.
         flops_share, bytes_share: the shares of these peaks that large kernels reach: typical values, not measured on
             each device.
         least_us: what every kernel takes besides its work, in microseconds: the duration of the shortest one. A
@@ -100,29 +100,13 @@ ROOFLINES = {  # from the oldest to the newest
     # Recordings in data/traces/public: the shortest kernel of "v100_nanoseconds", and the rate of the activations in
     # "resnet50_workers0".
     "V100": Roofline(
-        "V100",
-        {"float32": 15.7e12, "float16": 125e12},
-        900e9,
-        16e9,
-        bytes_share=0.92,
-        least_us=1.25,
-        multiprocessors=80,
-        cache_bytes=6e6,
+        "V100", *PEAKS["V100"], 16e9, bytes_share=0.92, least_us=1.25, multiprocessors=80, cache_bytes=6e6
     ),
-    "T4": Roofline("T4", {"float32": 8.1e12, "float16": 65e12}, 320e9, 16e9, multiprocessors=40, cache_bytes=4e6),
-    "A100": Roofline(
-        "A100", {"float32": 19.5e12, "tfloat32": 156e12, "float16": 312e12, "bfloat16": 312e12}, 1555e9, 32e9
-    ),
-    "H100": Roofline(
-        "H100",
-        {"float32": 67e12, "tfloat32": 494.7e12, "float16": 989e12, "bfloat16": 989e12},
-        3350e9,
-        64e9,
-        multiprocessors=132,
-        cache_bytes=50e6,
-    ),
+    "T4": Roofline("T4", *PEAKS["T4"], 16e9, multiprocessors=40, cache_bytes=4e6),
+    "A100": Roofline("A100", *PEAKS["A100"], 32e9),
+    "H100": Roofline("H100", *PEAKS["H100"], 64e9, multiprocessors=132, cache_bytes=50e6),
+    "H200": Roofline("H200", *PEAKS["H200"], 64e9, multiprocessors=132, cache_bytes=50e6),
 }
-ROOFLINES["H200"] = replace(ROOFLINES["H100"], device="H200", bytes_per_s=4800e9)
 # Winograd's algorithm computes 2 x 2 results of a 3 x 3 convolution with 16 multiplications in place of 36. Source:
 # Lavin, Gray: "Fast algorithms for convolutional neural networks", 2015, section 4.1.
 WINOGRAD = 36 / 16

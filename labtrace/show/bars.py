@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -29,6 +29,7 @@ Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in t
 DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text", "mark"]  # columns that say how to draw a row
 
 TITLE_CHARACTERS, STAMP_CHARACTERS = 56, 78  # that fit into a line of a narrow figure
+NUMBER = re.compile(r"(?<![^ (])\d+(?:[.,]\d+)*")  # in a sentence or a table, but not in a name
 LINE = 20  # pixels for a further line above the panels
 
 _ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
@@ -130,7 +131,7 @@ def joined(
     return pandas.concat(tables, ignore_index=True)
 
 
-def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = False) -> go.Figure:
+def bars(table: pandas.DataFrame, looks: Looks, unit: str = "") -> go.Figure:
     """Horizontal bars, a bar for each row of a table. The other columns of the row are shown at the pointer.
 
     | column | meaning |
@@ -144,17 +145,15 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
 
     Args:
         table: with these columns. It may lack the last three.
-        looks: of the series, in the legend's order.
+        looks: of the series, in the legend's order. The legend leaves those out whose bars are all 0.
         unit: title of the x axis.
-        beside: whether the series are drawn beside one another at a place, and not stacked.
     """
     table = table.assign(hover=_hover(table))
     table = table if "panel" in table else table.assign(panel="")
     unknown = table["value"].isna() & table["series"].notna()
     table["place"] += unknown.map({True: "<br>(not known)", False: ""})
     places = {panel: list(dict.fromkeys(rows["place"])) for panel, rows in table.groupby("panel", sort=False)}
-    thickness = 16 + 16 * (len(looks) if beside else 1)
-    figure = panels({panel: 30 + thickness * len(labels) for panel, labels in places.items()})
+    figure = panels({panel: 30 + 32 * len(labels) for panel, labels in places.items()})
     in_legend = set()
     for number, (panel, labels) in enumerate(places.items(), start=1):
         of_panel = table[table["panel"] == panel]
@@ -162,24 +161,25 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "", beside: bool = F
             rows = of_panel[of_panel["series"] == series]
             if rows.empty:
                 continue
+            new = bool(name) and series not in in_legend and bool(rows["value"].ne(0).any())
             figure.add_bar(
                 **dict(y=list(rows["place"]), x=list(rows["value"]), orientation="h", row=number, col=1),
                 **dict(hovertext=list(rows["hover"]), hoverinfo="text"),
                 marker=dict(color=colour, line=EDGE, pattern=dict(shape=pattern, fgcolor="#333333", size=7)),
-                **dict(name=name, legendgroup=series, showlegend=bool(name) and series not in in_legend),
+                **dict(name=name, legendgroup=series, showlegend=new),
                 text=list(rows["text"]) if "text" in rows else None,
                 insidetextfont_color=text_on(colour),
                 base=list(rows["begin"]) if "begin" in rows else None,
-                offsetgroup=series if beside else None,
             )
-            in_legend.add(series)
+            if new:
+                in_legend.add(series)
         axis = dict(type="category", categoryorder="array", categoryarray=labels, range=[len(labels) - 0.5, -0.5])
         figure.update_yaxes(**axis, row=number, col=1)
     figure.update_xaxes(tickformat=",", rangemode="tozero")
     drawn = table["panel"][table["series"].notna()]
     last = list(places).index(drawn.iloc[-1]) + 1 if len(drawn) else 1  # panels without bars have no axis
     figure.update_xaxes(title=unit, showticklabels=True, row=last, col=1)
-    return figure.update_layout(barmode="group" if beside else "stack")
+    return figure.update_layout(barmode="stack")
 
 
 def finish(
@@ -227,7 +227,8 @@ def stamp_text(trace: Trace) -> str:
     """
     stamp = trace.stamp
     if stamp is None:
-        where = "not recorded by labkit"
+        device = next(iter(trace.ranks.values())).recording.device.replace("unknown GPU", "")
+        where = f"{device}, not recorded by labkit".removeprefix(", ")
     elif "recorded_by" in stamp:
         where = f"{stamp['device']}, recorded by others, {stamp['source'].partition(',')[0]}"
     else:
@@ -248,6 +249,23 @@ def readable(table: pandas.DataFrame) -> pandas.DataFrame:
         heading = re.sub(r"(^|_)us(?=_|$)", r"\1µs", str(name)).replace("_", " ")
         columns[heading] = [_as_text(str(name), value) for value in values]
     return pandas.DataFrame(columns)
+
+
+def merged(texts: Iterable[str]) -> str:
+    """Texts of the same wording as one, with the least and the largest of numbers that differ: "2.1 to 3.4 ms"."""
+    texts = [*texts]
+    numbers = zip(*map(NUMBER.findall, texts), strict=True)
+    in_order = [sorted(each, key=lambda number: float(number.replace(",", ""))) for each in numbers]
+    spans = iter(" to ".join(dict.fromkeys((each[0], each[-1]))) for each in in_order)
+    return NUMBER.sub(lambda _: next(spans), texts[0])
+
+
+def some_ranks(ranks: Iterable[int], trace: Trace) -> str:
+    """Ranks of a trace in words: "Ranks 0, 1 and 3", or "All 8 ranks"."""
+    *others, last = sorted(ranks)
+    if others and len(others) + 1 == len(trace.ranks):
+        return f"All {len(trace.ranks)} ranks"
+    return f"Ranks {', '.join(map(str, others))} and {last}" if others else f"Rank {last}"
 
 
 def _as_text(column: str, value: Any) -> str:

@@ -24,8 +24,8 @@ PERFETTO = 'To see single events, choose "Open trace file" at <a href="https://u
 def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
 
-    You can look at one recording or at all, at all steps or some. Launches have sliders for the cutoffs, the timeline
-    has one for its interval, and HTA's tables have a menu. Steps are counted from the first recorded one, because their
+    You can look at one recording or at all, at all steps or some. The timeline has a slider for its interval, and HTA's
+    tables have a menu. Steps are counted from the first recorded one, because their
     numbers may differ between recordings. Where a view needs events that are missing, the figure names them.
 
     Args:

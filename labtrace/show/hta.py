@@ -17,7 +17,6 @@ from labtrace.trace import Trace
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
 
-TYPES = {"compute": "COMPUTATION", "communication": "COMMUNICATION", "memory": "MEMORY"}  # labtrace's kinds and HTA's
 TOP = 3  # kernels whose statistics are shown
 AGREE = 0.005  # relative difference that is no difference: HTA rounds percentages
 ON_GPU = ("kernel", "memcpy", "memset")  # categories of events: "gpu_memcpy", or "Memcpy" in old recordings
@@ -31,8 +30,8 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
 
     Args:
         traces: a trace, or traces by name.
-        table: "temporal" for `get_temporal_breakdown`, "idle" for `get_idle_time_breakdown`, or "kernels" for
-            `get_gpu_kernel_breakdown`. Times are in microseconds.
+        table: "temporal" for `get_temporal_breakdown`, "idle" for `get_idle_time_breakdown`, or "launches" for
+            `get_cuda_kernel_launch_stats` by kernel. Times are in microseconds.
 
     Raises:
         LabError: HTA is not installed, cannot read the recording, or has no such table; or a process used several
@@ -78,36 +77,25 @@ def _idle(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -
     return pandas.DataFrame(both).fillna(0.0).query("HTA > 0 or labtrace > 0")
 
 
-def _kernels(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
-    types, kernels = analysis.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
-    kernels = kernels[(kernels["rank"] == hta_number) & (kernels["name"] != "others")].set_index("name")
-    names = {"sum (us)": "total_us", "max (us)": "max_us", "min (us)": "min_us", "stddev": "std_us"}
-    ours = trace.kernels().query("rank == @number").set_index("name").fillna({"std_us": 0.0})
-    top = kernels.nlargest(TOP, "sum (us)").index
-    theirs, ours = kernels.loc[top, list(names)].stack(), ours.loc[top, list(names.values())].stack()
-    both = pandas.DataFrame({"HTA": theirs, "labtrace": ours.to_numpy()})
-    both.index = [f"{shortened(name)}, {column}" for name, column in both.index]
-    if len(trace.ranks) > 1:  # HTA adds up the ranks' types
-        return both
-    types = {"HTA": types.set_index("kernel_type")["sum"], "labtrace": exactly(trace.ranks[number].kernels)}
-    sums = pandas.DataFrame(types).fillna(0.0).query("HTA > 0 or labtrace > 0")
-    return pandas.concat([sums.rename(index="{}, sum".format), both])
-
-
-def exactly(kernels: pandas.DataFrame) -> pandas.Series:
-    """The time in which kernels of exactly these kinds ran, by HTA's names, in microseconds."""
-    begun, ended = kernels.assign(at=kernels["begin"], change=1), kernels.assign(at=kernels["end"], change=-1)
-    changes = pandas.concat([begun, ended]).pivot_table("change", "at", "kind", "sum", fill_value=0)
-    running = changes.cumsum() > 0
-    kinds = [" overlapping ".join(TYPES[kind] for kind in TYPES if row.get(kind)) for _, row in running.iterrows()]
-    lasted = running.index.to_series().diff().shift(-1)
-    return lasted.groupby(kinds).sum().drop("", errors="ignore")
+def _launches(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int) -> pandas.DataFrame:
+    theirs = analysis.get_cuda_kernel_launch_stats(ranks=[hta_number], visualize=False)[hta_number]
+    ours = trace.ranks[number].kernels.dropna(subset="delay")
+    theirs = theirs.assign(name=theirs["correlation"].map(ours.groupby("correlation")["name"].first()))
+    ours = ours.rename(columns={"call_duration": "cpu_duration", "duration": "gpu_duration", "delay": "launch_delay"})
+    top = ours.groupby("name")["gpu_duration"].sum().nlargest(TOP).index
+    rows = {}
+    for name in ["all kernels", *top]:
+        both = [one if name == "all kernels" else one[one["name"] == name] for one in (theirs, ours)]
+        rows[f"{shortened(name)}, launches"] = [float(len(one)) for one in both]
+        for measure in ("cpu_duration", "gpu_duration", "launch_delay"):
+            rows[f"{shortened(name)}, mean {measure}"] = [one[measure].mean() for one in both]
+    return pandas.DataFrame.from_dict(rows, "index", columns=["HTA", "labtrace"])
 
 
 TABLES: dict[str, Callable[..., pandas.DataFrame]] = {
     "temporal": _temporal,
     "idle": _idle,
-    "kernels": _kernels,
+    "launches": _launches,
 }
 
 
@@ -125,6 +113,8 @@ def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int,
     last = (launched >= rank.steps["begin"].max()).sum() if fewer_steps and len(rank.steps) > 1 else 0
     unknown = launched.isna().sum()
     dropped = unknown and len(work) - len(extra) < len(launched)
+    calls = rank.operators["name"].iloc[rank.kernels["call"][rank.kernels["call"] >= 0]]
+    strange = calls[~calls.isin(frame["name"][analysis.t.symbol_table.get_runtime_launch_events_mask(read)])]
     found = {
         f"HTA counts {len(extra):,} events of {', '.join(extra['category'].unique())}, {extra['dur'].sum():,.0f} µs, "
         "as work of the GPU": len(extra),
@@ -137,6 +127,8 @@ def reasons(analysis: TraceAnalysis, hta_number: int, trace: Trace, number: int,
         "HTA rounds to whole microseconds, unless HTA_DISABLE_NS_ROUNDING=1 is set before it is loaded": (
             (rank.kernels["begin"] % 1).any() and not (work["ts"] % 1).any()
         ),
-        "of a kind with many kernels, HTA gives a kernel's sum as its max and min": table == "kernels",
+        f"HTA does not know {len(strange):,} kernels as launched, those of {', '.join(strange.unique())}": (
+            table == "launches" and len(strange)
+        ),
     }
     return "; ".join(reason for reason, applies in found.items() if applies) or "the reason is not known"

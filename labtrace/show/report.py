@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import html
+import itertools
 import json
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas
 import plotly.graph_objects as go
@@ -20,16 +22,17 @@ import plotly.graph_objects as go
 from labtrace.errors import LabError
 from labtrace.findings.difference import Comparison, compare, step_walls
 from labtrace.replay.recorded_replay import ReplayWarning
-from labtrace.show.bars import Traces, by_name, readable
-from labtrace.show.page import write_page
+from labtrace.show.bars import NUMBER, Traces, by_name, merged, readable, some_ranks, stamp_text
+from labtrace.show.culprits import culprits
+from labtrace.show.page import Part, write_page
 from labtrace.show.style import in_words, shortened
 from labtrace.show.views import trace
 from labtrace.tables import processor
 from labtrace.tables.communication import in_words as ranks_in_words
 from labtrace.trace import Trace
 
-# Views. Those in detail are drawn of one rank only.
-OVERVIEWS = ("temporal", "timeline")
+# Views. Those in detail are drawn of one rank only, the timeline of two.
+OVERVIEWS = ("timeline", "temporal")
 DETAILS = ("steps", "gaps", "kernels", "achieved", "idle", "ranges", "operators")
 SUMS = ("kernels", "achieved", "operators")  # of the whole recording: two are compared by a typical step of each
 OF_PROCESSORS = ("processor", "timeline", "achieved", "ranges", "operators")  # views of recordings without a GPU
@@ -46,35 +49,13 @@ CHANGES = {  # the tables of a comparison
 MOST_CHANGES = 12  # that are told
 LEAST_SHARE = 0.01  # of the time: what costs or changes less is not told
 NAME = 64  # characters of a kernel's name in a table
-
-
-class Part(NamedTuple):
-    """A paragraph or a table, for the terminal and for the page.
-
-    Attributes:
-        strong: the sentence to read first, or the heading of the table.
-        text: further sentences.
-        table: if it is one.
-    """
-
-    strong: str
-    text: str = ""
-    table: pandas.DataFrame | None = None
-
-    def plain(self) -> str:
-        """For the terminal."""
-        if self.table is None:
-            return f"{self.strong} {self.text}".rstrip()
-        shown = readable(self.table)
-        names = shown.iloc[:, 0]
-        shown = shown.assign(**{names.name: names.str.ljust(names.str.len().max())})
-        return f"\n{self.strong}\n{shown.to_string(index=False)}"
-
-    def html(self) -> str:
-        """For the page."""
-        if self.table is None:
-            return f"<p><b>{html.escape(self.strong)}</b> {html.escape(self.text)}</p>"
-        return f"<h2>{html.escape(self.strong)}</h2>{readable(self.table).to_html(index=False, border=0)}"
+OF_RANK = {"rank": "of rank"}  # `readable` leaves a column "rank" out
+MOST_NAMED = 4  # kernels and gaps
+CULPRITS = {
+    "kernel": ("The kernels, by name", {"share": "share_of_kernels", "count": "calls_a_step"}),
+    "gap": ("The gaps, by what the host did", {"share": "share_of_idle", "count": "gaps_a_step"}),
+}
+REPLAYED = re.compile(r" \(SIMULATED; [^)]*\)")  # how near the replay is, at the end of a verdict
 
 
 def report_text(traces: Traces) -> str:
@@ -83,7 +64,9 @@ def report_text(traces: Traces) -> str:
     Args:
         traces: a trace, or traces by name.
     """
-    return "\n".join(part.plain() for part in _beginning(by_name(traces)) if isinstance(part, Part))
+    traces = by_name(traces)
+    parts = itertools.chain(_beginning(traces), *(_between_ranks(traces, name) for name in traces))
+    return "\n".join(part.plain() for part in parts if isinstance(part, Part))
 
 
 def trace_report(traces: Traces, path: Path | str) -> Path:
@@ -100,13 +83,13 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
         LabError: the page cannot be written.
     """
     traces = by_name(traces)
-    parts = [*_beginning(traces)]
+    stamps = dict.fromkeys(html.escape(_whose(traces, name) + stamp_text(each)) for name, each in traces.items())
+    parts = [f"<small>{'; '.join(stamps)}</small>", *_beginning(traces)]
     for name, each in traces.items():
-        parts += _advice(f"{name}: " if len(traces) > 1 else "", each)
+        parts += [*_advice(_whose(traces, name), each), *_between_ranks(traces, name)]
     parts += _figures(traces)
-    shown = [part.html() if isinstance(part, Part) else part for part in parts]
     heading = (" → " if len(traces) == 2 else ", ").join(traces)
-    return write_page(path, "Trace report", html.escape(heading), shown)
+    return write_page(path, "Trace report", html.escape(heading), parts)
 
 
 def report_data(traces: Traces) -> dict[str, Any]:
@@ -149,89 +132,133 @@ def _comparison(traces: Mapping[str, Trace]) -> Comparison | None:
         return Comparison(_without_paths(error, traces), {})
 
 
-def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
-    """What the terminal shows, too, and the findings of the audit and the figure of the ranks."""
+def _whose(traces: Mapping[str, Trace], name: str) -> str:
+    """Begins a sentence on a trace that is not the only one."""
+    return f"{name}: " if len(traces) > 1 else ""
+
+
+def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str]:
+    """What the terminal shows, too, and the findings of the audit."""
     words, tables = _comparison(traces) or ("", {})
     if words:
         yield Part(words)
+    told: set[str] = set()
     for name, each in traces.items():
-        whose = f"{name}: " if len(traces) > 1 else ""
-        yield from _findings(whose, each)
-        if len(each.ranks) > 1 or each.ranks[min(each.ranks)].world_size > 1:
-            yield from _between_ranks(whose, name, each)
-        yield from _verdicts(whose, each)
+        yield from _findings(_whose(traces, name), each)
+        for part in _verdicts(_whose(traces, name), each):
+            replayed = "".join(REPLAYED.findall(part.strong))  # once is enough
+            yield part._replace(strong=part.strong.replace(replayed, " (SIMULATED)")) if replayed in told else part
+            told |= {replayed} - {""}
     for by, table in tables.items():
         if "change" in table:
             least = LEAST_SHARE * table[["before_us", "after_us"]].sum().max()
             table = table[(table["change"] != "same") & (table["difference_us"].abs() > least)].head(MOST_CHANGES)
             table = table.assign(**{by: [shortened(name, NAME) for name in table[by]]})
         yield Part(CHANGES[by], table=table) if len(table) else Part(f"{CHANGES[by]}: nothing.")
+    for name, each in traces.items():
+        kinds = ["gap"] if len(traces) == 2 else CULPRITS  # the kernels of two are compared
+        yield from _culprits(_whose(traces, name), each, kinds)
 
 
 def _findings(whose: str, each: Trace) -> Iterator[str]:
     """Those of the audit, in a box."""
+    table = each.audit().query("tables != ''")
     findings = [
-        f"<li>{html.escape(row.what)} ({row.events:,}): do not trust {html.escape(row.tables)}</li>"
-        for row in each.audit().itertuples()
-        if row.tables
+        f"<li>{html.escape(what)} ({events:,}): do not trust {html.escape(tables)}</li>"
+        for (what, tables), events in table.groupby(["what", "tables"], sort=False)["events"].sum().items()
     ]
     if findings:
         heading = f"{html.escape(whose)}What this recording cannot tell:"
         yield f'<div class="audit"><p><b>{heading}</b></p><ul>{"".join(findings)}</ul></div>'
 
 
-def _between_ranks(whose: str, name: str, each: Trace) -> Iterator[Part | str | go.Figure]:
-    """Who waited for whom: in a sentence, a figure, and a table with a line for each rank."""
-    try:
+def _between_ranks(traces: Mapping[str, Trace], name: str) -> Iterator[Part | str | go.Figure]:
+    """How long each rank of a trace waited: a figure, and a table with a line for each."""
+    whose, each = _whose(traces, name), traces[name]
+    with contextlib.suppress(LabError):
         table = each.communication()
-    except LabError:  # the verdict says why
-        return
-    if said := ranks_in_words(table):
-        yield Part(f"{whose}{said}")
-    if len(table) > 1 and table["communication_us"].sum() > 0:
-        figure = trace({name: each}, "communication")
-        yield from (figure, in_words(figure))
-        shown = table[["rank", "wall_us", "compute_us", "sending_us", "waited_us"]].rename(columns={"rank": "of rank"})
-        yield Part(f"{whose}The ranks", table=shown.assign(waited_of_wall=table["waited_us"] / table["wall_us"]))
+        if len(table) > 1 and table["communication_us"].sum() > 0:
+            figure = trace({name: each}, "communication")
+            yield from (figure, in_words(figure))
+            shown = table[["rank", "wall_us", "compute_us", "sending_us", "waited_us"]].rename(columns=OF_RANK)
+            yield Part(f"{whose}The ranks", table=shown.assign(waited_of_wall=table["waited_us"] / table["wall_us"]))
 
 
 def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
-    """What bounds each rank, and the reasons if there is only one recording or no verdict."""
+    """Who waited for whom, and what bounds the ranks: a sentence for all whose verdicts differ in numbers alone.
+
+    The reasons follow if there is only one recording or no verdict.
+    """
+    with contextlib.suppress(LabError):  # the verdict says why
+        if said := ranks_in_words(each.communication()):
+            yield Part(f"{whose}{said}")
     try:
-        for row in each.summary().itertuples():
-            named = whose + (f"Rank {row.rank}: " if len(each.ranks) > 1 else "")
-            yield Part(f"{named}{row.verdict}", "" if named and row.first_remedy else row.why)
+        table = each.summary()
     except LabError as error:
         yield Part(whose + _without_paths(error, {"": each}))
+        return
+    several = len(each.ranks) > 1
+    table["why"] = table["why"].where((table["first_remedy"] == "") | (not whose and not several), "")
+    for _, rows in table.groupby((table["verdict"] + table["why"]).str.replace(NUMBER, "#", regex=True), sort=False):
+        named = f"{some_ranks(rows['rank'], each)}: " if several else ""
+        yield Part(f"{whose}{named}{merged(rows['verdict'])}", merged(rows["why"]))
+
+
+def _culprits(whose: str, each: Trace, kinds: Iterable[str]) -> Iterator[Part]:
+    """The kernels that took most of the kernels' time, and what the host did in most of the idle time.
+
+    Of several ranks those of one, and how many times as long they took as in the others, in the median.
+    """
+    with contextlib.suppress(LabError):  # recorded without a GPU
+        number = min(_some_ranks("", each, 1)[1].ranks)
+        found, rank = culprits(each, number), each.ranks[number]
+        found = found[found["us"] >= LEAST_SHARE * (rank.stop - rank.start)]
+        found = found.assign(name=[shortened(name, NAME) for name in found["name"]])
+        found["count"] /= len(rank.steps) or float("nan")
+        shown = ["mean_us", "max_us", *["times_the_others"][: len(each.ranks) - 1]]
+        for what in kinds:
+            heading, columns = CULPRITS[what]
+            table = found[found["what"] == what].head(MOST_NAMED).rename(columns=columns)
+            if len(table):
+                of_rank = f"Rank {number}: " if len(each.ranks) > 1 else ""
+                yield Part(f"{whose}{of_rank}{heading}", table=table[["name", *columns.values(), *shown]])
 
 
 def _advice(whose: str, each: Trace) -> Iterator[Part]:
-    """The causes of the wall time, what each is worth, and what to try, as a table."""
+    """The causes of the wall time, what each is worth, and what to try: a table with a row for each, of all ranks."""
     on_cpu = all(rank.on_cpu for rank in each.ranks.values())
     try:
         with warnings.catch_warnings(action="ignore", category=ReplayWarning):
             table = each.processor() if on_cpu else each.remedies()
     except LabError:  # the verdict says why
         return
-    table = table[table["share_of_wall"] >= LEAST_SHARE].rename(columns={"rank": "of rank", "kind": "cause"})
+    table = table[table["share_of_wall"] >= LEAST_SHARE].rename(columns={"kind": "cause"})
     # Work cannot go altogether: what half of it is worth.
     work = table["times_faster_at_half"].notna() & ~table["cause"].isin([processor.DATA, processor.PYTHON])
     table["cause"] += work.map({True: ", in half the time", False: ""})
     table["times_faster"] = table["times_faster_at_half"].where(work, table["times_faster_at_most"])
     heading = f"{whose}What to try, and how many times faster at most ({'Amdahl’s law' if on_cpu else 'SIMULATED'})"
-    columns = ["of rank", "cause", "share_of_wall", "times_faster", "try"]
-    if len(table):
-        yield Part(heading, table=table[columns[len(each.ranks) == 1 :]])
+    columns = ["cause", "share_of_wall", "times_faster", "try"]
+    if len(each.ranks) > 1:
+        table = table.sort_values("times_faster", ascending=False, kind="stable")
+    rows = [
+        {"ranks": some_ranks(alike["rank"], each), **readable(alike[columns]).apply(merged)}
+        for _, alike in table.groupby(["cause", "try"], sort=False)
+    ]
+    if rows:
+        yield Part(heading, table=pandas.DataFrame(rows).iloc[:, int(len(each.ranks) == 1) :])
 
 
 def _figures(traces: Mapping[str, Trace]) -> Iterator[str | go.Figure]:
     """The views of all traces side by side, and why some are not there."""
-    in_detail, errors = {name: one for each in traces.items() for name, one in _one_rank(*each)}, []
+    in_detail, errors = dict(_some_ranks(*each, 1) for each in traces.items()), []
     of_gpus = any(not rank.on_cpu for each in traces.values() for rank in each.ranks.values())
     for view in [*OVERVIEWS, *DETAILS] if of_gpus else OF_PROCESSORS:
         shown = in_detail if view in DETAILS else traces
         try:
-            if view == "timeline" or (len(traces) == 2 and view in SUMS):
+            if view == "timeline":
+                shown = _typical_step(dict(_some_ranks(*each, 2) for each in traces.items()))
+            elif len(traces) == 2 and view in SUMS:
                 shown = _typical_step(shown)
             figure = trace(shown, view)
             yield from (figure, in_words(figure))
@@ -241,16 +268,16 @@ def _figures(traces: Mapping[str, Trace]) -> Iterator[str | go.Figure]:
         yield f"<h2>Not shown</h2><ul>{''.join(dict.fromkeys(errors))}</ul>"
 
 
-def _one_rank(name: str, each: Trace) -> Iterator[tuple[str, Trace]]:
-    """A trace of one rank: of several the straggler or, if nobody knows it, the first."""
-    if len(each.ranks) == 1:
-        yield name, each
-        return
-    one, number = copy.copy(each), min(each.ranks)
+def _some_ranks(name: str, each: Trace, most: int) -> tuple[str, Trace]:
+    """A trace of one rank or two: the straggler or, if nobody knows it, the first, and the one that waited longest."""
+    if len(each.ranks) <= most:
+        return name, each
+    one, numbers = copy.copy(each), sorted(each.ranks)
     with contextlib.suppress(LabError, ValueError):  # a GPU's work is missing, or the straggler is NaN
-        number = int(each.communication()["straggler"][0])
-    one.ranks = {number: each.ranks[number]}
-    yield f"{name}, rank {number}", one
+        table = each.communication().set_index("rank")
+        numbers = [int(table["straggler"].iloc[0]), int(table["waited_us"].idxmax())]
+    one.ranks = {number: each.ranks[number] for number in numbers[:most]}
+    return name if most > 1 else f"{name}, rank {numbers[0]}", one
 
 
 def _without_paths(error: LabError, traces: Mapping[str, Trace]) -> str:

@@ -145,8 +145,13 @@ def escaped(name: str) -> str:
 
 
 def shortened(name: str, length: int = 44) -> str:
-    """The first `length` characters of a kernel's name, without the prefixes that most kernels share."""
-    name = re.sub(r"^void |\(anonymous namespace\)::|at::native::", "", name)
+    """The first `length` characters of a kernel's name, without what most kernels share, and repeated types once."""
+    name = re.sub(
+        r"^void |\(anonymous namespace\)::|at::native::|c10::|gpu_kernel_impl(?:_nocast)?<| of type object at \w+",
+        "",
+        name,
+    )
+    name = re.sub(r"\b([A-Za-z]\w*)(?:, \1\b)+", r"\1", name.replace("binary_internal::", ""))
     return name if len(name) <= length else f"{name[: length - 2]} …"
 
 

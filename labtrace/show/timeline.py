@@ -49,8 +49,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
 
     Several recordings or ranks are drawn below one another. Each begins at its own first event and covers the same
     time, so that equal lengths are equal times. More than 1500 bars are thinned: events of a lane that begin close
-    together become one bar, as long as their sum, so that the lane's share of colour stays true. The title then says
-    so.
+    together become one bar, as long as their sum, so that the lane's share of colour stays true. The axis then says so.
 
     Args:
         traces: a trace, or traces by name.
@@ -81,17 +80,17 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     places = places.assign(begin=places["begin_us"] / unit_us, value=places["total_us"] / unit_us)
     if len(places) <= NAMED_BARS:
         places["text"] = places["name"].where(places["series"].isin(list(BY_KIND)), "").map(shortened).map(escaped)
-    figure = bars(places, {**LOOKS, **PROCESSOR}, f"{unit} since the first event")
+    count, there = int(places["series"].notna().sum()), table["events"].sum()
+    thinned = f"; {there:,} events thinned to {count:,} bars" if count < there else ""
+    figure = bars(places, {**LOOKS, **PROCESSOR}, f"{unit} since the first event{thinned}")
     figure.update_xaxes(range=(begin_us / unit_us, end_us / unit_us))
-    count, there = sum(len(bar.x) for bar in figure.data), table["events"].sum()
     figure.update_traces(
         marker_line_width=0.5 if count < 300 else 0, textposition="inside", insidetextanchor="middle", textangle=0
     )
     figure.update_yaxes(showgrid=False, zeroline=False)
     figure.update_layout(barmode="overlay", uniformtext=dict(minsize=7, mode="hide"))
-    thinned = f", {there:,} events thinned to {count:,} bars" if count < there else ""
     whose = "the processor" if all(rank.on_cpu for rank in ranks.values()) else "host and GPU"
-    return finish(figure, f"Timeline of {whose}, {begin_us:,.0f} to {end_us:,.0f} µs{thinned}", traces, table)
+    return finish(figure, f"Timeline of {whose}, {begin_us:,.0f} to {end_us:,.0f} µs", traces, table)
 
 
 def queue(traces: Traces) -> go.Figure:

@@ -14,10 +14,10 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabError, check_known
-from labtrace.events.rank import NOWHERE
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show import style
 from labtrace.show.bars import Looks, Traces, bars, by_name, each_rank, finish, joined, readable
+from labtrace.show.culprits import culprits
 from labtrace.show.hta import hta
 from labtrace.show.timeline import LOOKS, PROCESSOR, players, queue, timeline
 from labtrace.trace import Trace
@@ -57,7 +57,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "temporal", "steps" | the wall time of the whole, or of each step, by activity | |
             | "processor" | a step's time by kind of work, recorded without a GPU | |
             | "summary", "remedies" | the verdict, and the cost of each cause | |
-            | "idle", "gaps" | idle time of the whole device by cause, and the largest gaps | |
+            | "idle", "gaps" | idle time of the whole device by cause, and by what the host did in most of a gap | |
             | "kernels" | those that took most time | |
             | "queue" | launched kernels that had not begun | |
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
@@ -84,7 +84,7 @@ class Bars:
         table: makes it, of a trace and the view's settings.
         looks: of the series of bars. Rows of other series are only in the text.
         series: the column that says which of the series a row belongs to. Without it, the series are columns of the
-            table, and their bars are drawn beside one another, or stacked if there is one place for a recording.
+            table.
         value: the column with the lengths of the bars, which are shares or microseconds.
         axis: the title of the axis, with {} for the unit.
         place: the column with the labels of the bars. "recording" stacks all bars of a recording. Others have a panel
@@ -127,7 +127,7 @@ class Bars:
         shares = "share" in (self.value if self.series else next(iter(self.looks)))
         unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
         axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
-        figure = bars(drawn.assign(value=drawn["value"] / unit_us), self.looks, axis, not (self.series or stacked))
+        figure = bars(drawn.assign(value=drawn["value"] / unit_us), self.looks, axis)
         if shares:
             figure.update_xaxes(tickformat=".1~%")
         figure.update_traces(textposition="inside" if stacked else "auto", insidetextanchor="middle", textangle=0)
@@ -150,14 +150,6 @@ def summary(traces: Traces) -> go.Figure:
 def _steps(trace: Trace) -> pandas.DataFrame:
     table = trace.temporal(by="step")
     return table.assign(place="step " + table["step"].astype(str))
-
-
-def _gaps(trace: Trace) -> pandas.DataFrame:
-    """The largest gaps, labelled with the event that filled most of each on the launching thread, and its range."""
-    table = trace.gaps()
-    inside = ~table["range_at_end"].isin([NOWHERE]) & (table["range_at_end"] != table["filled_by"])
-    place = table["filled_by"].replace(NOWHERE, "nothing that was recorded")
-    return table.assign(place=place + (", in " + table["range_at_end"]).where(inside, ""))
 
 
 def _communication(trace: Trace) -> pandas.DataFrame:
@@ -184,7 +176,9 @@ def _remedies(trace: Trace) -> pandas.DataFrame:
 def _achieved(trace: Trace) -> pandas.DataFrame:
     table = trace.achieved().sort_values("us", ascending=False, kind="stable")
     rates = table["tflop_per_s"].map(lambda rate: _rate(rate, "TFLOP/s", "GFLOP/s"), na_action="ignore").fillna("")
+    rates += table["share_of_peak"].map("({:.0%}) ".format, na_action="ignore").fillna("")
     rates += table["gb_per_s"].map(lambda rate: _rate(rate, "GB/s", "MB/s"), na_action="ignore").fillna("")
+    rates += table["share_of_memory_peak"].map("({:.0%}) ".format, na_action="ignore").fillna("")
     place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
     return table.assign(text=rates, place=place)
 
@@ -232,13 +226,13 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         series="cause",
     ),
     "gaps": Bars(
-        title="The largest gaps, and what the host did in most of each",
-        table=_gaps,
+        title="What the host did in the gaps, by name",
+        table=lambda trace: culprits(trace).query("what == 'gap'"),
         looks=CAUSES,
-        series="cause",
+        series="kind",
         value="us",
-        axis="length of the gap, {}",
-        place="place",
+        axis="sum of the gaps, {}",
+        place="name",
         first=10,
     ),
     "kernels": Bars(
@@ -283,7 +277,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         title="The dearest convolutions, matrix products and normalisations by shapes, and their rates",
         table=_achieved,
         looks={"us": ("", style.KERNEL, "")},
-        axis="{}, all calls together",
+        axis="{}, all calls together (%: of the GPU's peak, where it is known)",
         place="place",
         first=12,
     ),

@@ -7,6 +7,9 @@ the gradient that its backward pass gets, if all backward passes of these shapes
 FLOPs are counted as in `torch.utils.flop_counter`; a grouped convolution counts only the FLOPs that it needs. An
 algorithm with fewer multiplications, such as Winograd's, can therefore achieve more than the peak. Bytes are the least
 that has to be moved: every input is read and every output written once.
+
+The peaks are those of `labtrace.tables.peaks`. The peak of float32 is TF32's where an operator launched kernels that
+have TF32 in their names.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import pandas
 from labtrace.errors import TraceError
 from labtrace.events.rank import Rank, innermost
 from labtrace.tables.operators import times
+from labtrace.tables.peaks import peaks_of
 
 Shape = tuple[int, ...]
 
@@ -75,6 +79,7 @@ class Work(NamedTuple):
     bytes_moved: float
 
 
+TF32 = r"tf32|tfloat32|s1688"  # in the names of its kernels
 ONE_KIND = ["name", "inputs", "caller"]  # calls that agree in these do the same work
 UNKNOWN = Work(math.nan, math.nan)
 
@@ -95,27 +100,35 @@ def achieved(rank: Rank) -> pandas.DataFrame:
     host, read, outputs = _calls(rank)
     took = "own" if rank.on_cpu else "own_gpu"
     working = host["name"].isin(COUNTED) if rank.on_cpu else host["own_gpu"] > 0  # not operators that only call others
-    worked = host[working].groupby(ONE_KIND)[took].agg(["size", "sum"])
+    worked = host[working].groupby(ONE_KIND).agg(size=(took, "size"), us=(took, "sum"), tf32=("tf32_us", "sum"))
     rows = []
-    for (name, place, caller), count, us in worked.itertuples(name=None):
+    for (name, place, caller), count, us, tf32_us in worked.itertuples(name=None):
         inputs = read[place]
         work = work_of(name, inputs, read[caller] if caller >= 0 else None, outputs)
         shapes = ", ".join("x".join(map(str, shape)) for shape in inputs.dims if shape)
-        rows.append((name, shapes, _dtype_name(inputs), count, us, work.flops, work.bytes_moved))
-    columns = ["name", "inputs", "dtype", "count", "us", "flops", "bytes"]
+        rows.append((name, shapes, _dtype_name(inputs), count, us, work.flops, work.bytes_moved, tf32_us))
+    columns = ["name", "inputs", "dtype", "count", "us", "flops", "bytes", "tf32_us"]
     table = pandas.DataFrame(rows, columns=columns).astype({"flops": float, "bytes": float})
     by = ["name", "inputs", "dtype", "flops", "bytes"]
-    table = table.groupby(by, dropna=False, as_index=False)[["count", "us"]].sum()[columns]
+    table = table.groupby(by, dropna=False, as_index=False)[["count", "us", "tf32_us"]].sum()[columns]
     seconds = table["us"] / 1e6 / table["count"]
     table["tflop_per_s"] = table["flops"].replace(0.0, np.nan) / seconds / 1e12
     table["gb_per_s"] = table["bytes"] / seconds / 1e9
+    flops_per_s, bytes_per_s = peaks_of(rank.recording.device) or ({}, np.nan)
+    in_tf32 = (table["dtype"] == "float32") & (table.pop("tf32_us") > 0)
+    peak = table["dtype"].mask(in_tf32, "tfloat32").map(flops_per_s).astype(float)
+    table["share_of_peak"] = 1e12 * table["tflop_per_s"] / peak
+    table["share_of_memory_peak"] = 1e9 * table["gb_per_s"] / bytes_per_s
     return table.sort_values("us", ascending=False, ignore_index=True)
 
 
 def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape, Shape], Shape]]:
-    """The operators with known shapes, with the column `caller`, all inputs, and outputs as `work_of` takes them."""
+    """The operators with known shapes, all inputs, and outputs as `work_of` takes them.
+
+    The operators also have the columns `caller`, and `tf32_us` of their kernels in TF32.
+    """
     host = times(rank)
-    host = host[host["inputs"] >= 0].copy()
+    host = host.assign(tf32_us=times(rank, TF32)["own_gpu"])[host["inputs"] >= 0]
     read = [_inputs(text) for text in rank.recording.inputs]
     outputs = _outputs(zip(host["name"], host["inputs"], strict=True), read)
     callers = host[host["name"] == OLD_BACKWARD].reset_index(drop=True)

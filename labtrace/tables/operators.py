@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas
 
-from labtrace.events.dialects import OPERATORS
+from labtrace.events.dialects import OPERATORS, matching
 from labtrace.events.intervals import Nesting
 from labtrace.events.rank import Rank
 from labtrace.tables.gpu import share
@@ -28,8 +28,8 @@ def operators(rank: Rank) -> pandas.DataFrame:
     return table.sort_values("self_us", ascending=False, ignore_index=True)
 
 
-def times(rank: Rank) -> pandas.DataFrame:
-    """`Rank.operators` with these columns as well:
+def times(rank: Rank, kernels: str = "") -> pandas.DataFrame:
+    """`Rank.operators` with these columns as well. Only work whose name contains the pattern `kernels` counts.
 
     | column | unit | meaning |
     |---|---|---|
@@ -40,7 +40,7 @@ def times(rank: Rank) -> pandas.DataFrame:
     """
     host = rank.operators
     own, own_gpu, all_gpu = np.zeros(len(host)), np.zeros(len(host)), np.zeros(len(host))
-    gpu = _gpu_time(rank)
+    gpu = _gpu_time(rank, rank.gpu_work[matching(rank.gpu_work["name"], kernels)])
     is_operator = (host["category"] == OPERATORS).to_numpy()
     for rows, nesting in rank.nested_operators.threads:
         own[rows] = nesting.own_time()
@@ -50,13 +50,13 @@ def times(rank: Rank) -> pandas.DataFrame:
     return host.assign(kind=kind, own=own, own_gpu=own_gpu, all_gpu=all_gpu)
 
 
-def _gpu_time(rank: Rank) -> np.ndarray:
-    """The GPU time that each row of `rank.operators` launched itself.
+def _gpu_time(rank: Rank, work: pandas.DataFrame) -> np.ndarray:
+    """The GPU time of this work that each row of `rank.operators` launched itself.
 
     A kernel belongs to the call with its correlation. If that is not in the trace it belongs to the operator with its
     External id, unless this began after the kernel did: some versions number operators and calls independently.
     """
-    host, work = rank.operators, rank.gpu_work
+    host = rank.operators
     identified = host[(host["category"] == OPERATORS) & (host["external"] > 0)].drop_duplicates("external")
     places = pandas.Series(identified.index, identified["external"])
     by_id = work["external"].map(places).fillna(-1).astype(int).to_numpy()

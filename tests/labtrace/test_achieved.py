@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import labtrace
 from labtrace.tables import achieved
+from labtrace.tables.peaks import peaks_of
 
 US = 10.0  # that each kernel takes
 
@@ -92,12 +93,12 @@ def test_without_strides_the_output_is_that_of_the_backward_pass(recorded, tmp_p
     assert table.loc["aten::convolution_backward"]["flops"].isna().all()  # of which inputs, it does not say
 
 
-def shaped(trace, name, dims, begin=0, kind="float", us=US, values=()):
+def shaped(trace, name, dims, begin=0, kind="float", us=US, values=(), kernel="gemm"):
     """An operator with tensors of these shapes; it launches one kernel, if `us` is not 0."""
     told = {"Input Dims": [list(shape) for shape in dims], "Input type": [kind if shape else "" for shape in dims]}
     trace.operator(name, begin, 20, **told, **({"Concrete Inputs": list(values)} if values else {}))
     if us:
-        trace.launch(begin + 5, begin + 100, us)
+        trace.launch(begin + 5, begin + 100, us, name=kernel)
 
 
 def test_old_backward_passes_have_the_shapes_of_their_caller(tmp_path):
@@ -135,3 +136,19 @@ def test_a_trace_without_shapes_says_how_to_record_them(tmp_path):
     trace.launch(2, 20, 10)
     with pytest.raises(labtrace.TraceError, match="trace.json: no shapes .*record_shapes=True"):
         rates(trace, tmp_path)
+
+
+def test_the_peaks_of_a_gpu_are_found_by_its_name_and_not_those_of_a_like_one():
+    assert peaks_of("NVIDIA H100 80GB HBM3")[0]["bfloat16"] == 989e12 and peaks_of("Tesla V100-PCIE-16GB")[1] == 900e9
+    others = "RTX 4070 Ti SUPER", "RTX 3080 Laptop GPU", "A100-SXM4-40GB MIG 1g.5gb", "H200 NVL", "unknown GPU"
+    assert not any(map(peaks_of, others)) and peaks_of("NVIDIA GeForce RTX 4070 Ti")
+
+
+def test_a_rate_is_a_share_of_the_peak_that_its_kernels_have(tmp_path):
+    trace = SyntheticTrace(deviceProperties=[{"id": 0, "name": "NVIDIA A100-SXM4-40GB"}])
+    for begin, kernel in ((0, "ampere_sgemm_128x64_tn"), (400, "cutlass_80_tensorop_s1688gemm_128x128")):
+        shaped(trace, "aten::mm", [(64, 64), (64, 8 + begin)], begin, kernel=kernel)
+    table = rates(trace, tmp_path)
+    peak = 1e-12 * table["flops"] / (US / 1e6) / table["share_of_peak"]
+    assert peak.sort_index().tolist() == pytest.approx([156, 19.5])
+    assert (table["gb_per_s"] / table["share_of_memory_peak"]).tolist() == pytest.approx([1555] * 2)

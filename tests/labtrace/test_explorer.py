@@ -39,7 +39,7 @@ def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
     assert drawn == {("stream 7", 100): 100, ("stream 7", 210): 90, ("stream 20", 250): 100}
     calls = next(bar for bar in figure.data if bar.name == "CUDA call")
     assert compute.text[0].startswith("gemm") and not any(calls.text), "few kernels have their names in their bars"
-    assert "relu" in "".join(compute.hovertext) and "thinned" not in figure.layout.title.text
+    assert "relu" in "".join(compute.hovertext) and "thinned" not in figure.layout.xaxis.title.text
     assert totals(figure)["two", "stream 7"] == ("2", "190.0")
     cut = timeline({"two": two_streams}, 150, 220)
     assert totals(cut)["two", "stream 7"] == ("2", "60.0") and "stream 20" in cut.layout.yaxis.categoryarray
@@ -53,8 +53,8 @@ def test_a_timeline_is_thinned_truly_and_says_so(load):
     figure = timeline(trace, 0, 20_000)
     drawn = [time for bar in figure.data for time in bar.x]
     assert len(drawn) <= MOST_BARS and sum(drawn) == pytest.approx(2000 * (4 + 4) / 1e3)
-    assert "milliseconds" in figure.layout.xaxis.title.text
-    assert "4,000" in figure.layout.title.text and f"{len(drawn):,} bars" in figure.layout.title.text
+    axis = figure.layout.xaxis.title.text
+    assert "milliseconds" in axis and "4,000" in axis and f"{len(drawn):,} bars" in axis
     few = thin(events_between(trace.ranks[0], 0, 1000), 0, 1000)
     assert len(few) == 200 and (few["events"] == 1).all()
 
@@ -146,7 +146,10 @@ def test_the_files_are_named_for_perfetto(tmp_path):
 
 def test_the_explorer_s_sliders_act(two_streams):
     parts = Parts(show.trace_explorer(two_streams))
-    assert parts.interval.layout.display == "none"
+    assert parts.interval.layout.display == parts.table.layout.display == "none"
+    parts.view.value = "hta"
+    parts.table.value = "launches"
+    assert parts.table.layout.display == "" and "HTA's table 'launches'" in parts.figure.layout.title.text
     parts.view.value = "timeline"
     assert parts.interval.layout.display == "" and parts.interval.value == (0, 10)
     parts.interval.value = (25, 50)

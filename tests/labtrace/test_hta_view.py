@@ -46,25 +46,17 @@ def test_in_a_notebook_the_table_is_html_which_cuts_no_number(steps, tmp_path, m
     assert re.search("<td colspan=.5.[^>]*>.*last step, with 1 kernels", table)
 
 
-def test_of_the_same_events_both_say_the_same(steps, tmp_path):
-    file = steps.save(tmp_path / "a.json")
-    analysis = TraceAnalysis(trace_files={0: str(file)}, trace_dir="", include_last_profiler_step=True)
-    idle = show.trace(analysis, "hta", table="idle")
-    assert rows(idle)["stream 7, host_wait"][:2] == ("90.0", "78.0")
-    assert "HTA gives a whole gap to host_wait if the call began in it" in idle.layout.meta["text"]
-    assert rows(show.trace(analysis, "hta", table="kernels"))["COMPUTATION, sum"] == ("250.0", "250.0", "")
-
-
-def test_of_several_streams_every_table_but_idle_agrees(steps, tmp_path):
-    """HTA's statistics of compute kernels are of their sums."""
+def test_of_the_same_events_both_say_the_same_but_for_idle_time(steps, tmp_path):
     steps.launch(120, 130, 60, stream=20)
     steps.copy(240, 250, 70, stream=20)
     file = steps.save(tmp_path / "a.json")
     analysis = TraceAnalysis(trace_files={3: str(file)}, trace_dir="", include_last_profiler_step=True)
-    for table in ("temporal", "kernels"):
+    for table in ("temporal", "launches"):
         found = rows(show.trace(analysis, "hta", table=table))
-        sums = {what: row for what, row in found.items() if table != "kernels" or what.endswith("sum")}
-        assert sums and all(difference == "" for *_, difference in sums.values()), (table, found)
+        assert found and all(difference == "" for *_, difference in found.values()), (table, found)
+    idle = show.trace(analysis, "hta", table="idle")
+    assert rows(idle)["stream 7, host_wait"][:2] == ("90.0", "78.0")
+    assert "HTA gives a whole gap to host_wait if the call began in it" in idle.layout.meta["text"]
 
 
 @pytest.mark.slow
@@ -83,11 +75,16 @@ def synchronised(trace):
     trace.event("cuda_runtime", "cudaStreamSynchronize", 108, 50, correlation=900)
 
 
+def replayed(trace):
+    trace.kernel(120, 20, trace.call(115, name="cudaGraphLaunch"), name="of a graph")
+
+
 @pytest.mark.parametrize(
     "change, table, reason",
     [
         (unlaunched, "temporal", "HTA drops 1 kernels whose launch is not in the trace"),
         (synchronised, "temporal", "HTA counts 1 events of cuda_sync, 45 µs, as work of the GPU"),
+        (replayed, "launches", "HTA does not know 1 kernels as launched, those of cudaGraphLaunch"),
     ],
 )
 def test_each_reason_is_found_in_the_recording(steps, tmp_path, change, table, reason):
@@ -123,17 +120,6 @@ def test_a_recording_may_be_a_path_a_folder_a_trace_or_an_analysis(steps, tmp_pa
         assert list(bars.by_name(given)) == ["a.json"]
     with pytest.raises(LabError, match="3 is no trace: give a labtrace.Trace, the path of a trace"):
         show.trace(3)
-
-
-def test_the_explorer_has_a_menu_of_htas_tables(steps, tmp_path):
-    box = show.trace_explorer(steps.save(tmp_path / "a.json"))
-    menus = {control.description: control for control in box.children if hasattr(control, "description")}
-    assert menus["HTA's table"].layout.display == "none"
-    menus["figure"].value = "hta"
-    assert menus["HTA's table"].layout.display == ""
-    menus["HTA's table"].value = "idle"
-    shown = next(child for child in box.children if hasattr(child, "figure"))
-    assert "HTA's table 'idle'" in shown.figure.layout.title.text
 
 
 def test_a_recording_without_one_gpu_a_file_is_refused_before_hta_reads_it(on_a_cpu, tmp_path):

@@ -8,6 +8,7 @@ from synthetic_trace import SyntheticTrace, two_ranks
 
 import labtrace
 from labtrace import Trace, show
+from labtrace.show.bars import merged, some_ranks
 
 
 def page(traces, tmp_path):
@@ -16,9 +17,7 @@ def page(traces, tmp_path):
 
 def figures(text):
     """The titles of the page's figures."""
-    found = re.findall('<script type="application/json">(.*?)</script>', text, re.DOTALL)
-    titles = [json.loads(figure)["layout"]["title"]["text"].partition("<br><sub>")[0] for figure in found]
-    return [title.replace("<br>", " ") for title in titles]
+    return re.findall('<h2>([^<]*)</h2><div class="figure"', text)
 
 
 def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_path):
@@ -28,7 +27,7 @@ def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_pa
     trace.call(210)
     text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
     parts = ["launches whose kernel is missing", "<b>As far as this recording tells, the GPU"]
-    parts += ["What to try", 'class="figure"']
+    parts += ["The kernels, by name", "The gaps, by what the host did", "What to try", 'class="figure"']
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "torch.compile" in text  # the advice on launches
@@ -43,14 +42,35 @@ def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
     folder = Trace(tmp_path)
     text = page(folder, tmp_path)
     assert "Rank 1 is the straggler" in text and "sending µs" in text and "cannot tell" not in text
+    table = text[text.index("times the others") :].partition("</table>")[0]
+    assert re.findall("<td>(.*?)</td>", table)[::5][:2] == ["gemm", "1.7"], "a median of 200 us, and 120"
     assert figures(text)[0] == "How long each rank waited for the others"
-    assert figures(text)[1:3] == ["Where the wall time of the GPU went", "Timeline of host and GPU, 0 to 270 µs"]
+    assert figures(text)[1:3] == [
+        "Timeline of host and GPU, 0 to 270 µs (only step 0)",
+        "Where the wall time of the GPU went",
+    ]
     assert "rank 0" not in text.partition("The kernels and memory operations")[2], "details of the straggler alone"
-    table = text[text.index("of rank") :].partition("</table>")[0]
+    table = text[text.index(">The ranks<") :].partition("</table>")[0]
     assert re.findall(r"<tr>\s*<td>(\d+)</td>", table) == ["0", "1"]
+    remedies = re.findall("<td>(.*?)</td>", text[text.index("What to try") :].partition("</table>")[0])
+    assert remedies[:4] == ["All 2 ranks", "launches", "38.2 to 48.5%", "1.62 to 1.94"], "once for both"
     found = show.report_data(folder)[folder.ranks[0].recording.file.name]
     assert [row["rank"] for row in found["communication"]] == [0, 1]
     assert [row["rank"] for row in found["kernels"]] == [0] * 20 + [1] * 20
+
+
+def test_what_several_ranks_have_in_common_is_said_once(tmp_path):
+    for number in range(4):
+        trace = SyntheticTrace(rank=number)
+        for place in range(50):
+            trace.launch(20 * place, 100 + 50 * place, 49 - (number == 2))
+        trace.save(tmp_path / f"{number}.json")
+    folder = Trace(tmp_path)
+    said = show.report_text(folder)
+    assert said.startswith("All 4 ranks: The GPU is busy 96 to 98% of the time")
+    assert said.count("SIMULATED") == said.count("could bring") == 1 and "straggler" not in said
+    assert some_ranks([3, 0, 1], folder) == "Ranks 0, 1 and 3" and some_ranks([2], folder) == "Rank 2"
+    assert merged(["gemm_64 took 1,020 ms (9%)", "gemm_64 took 1.5 ms (9%)"]) == "gemm_64 took 1.5 to 1,020 ms (9%)"
 
 
 def test_the_timeline_is_of_the_median_step(tmp_path):

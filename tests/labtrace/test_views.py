@@ -144,16 +144,17 @@ def test_each_step_has_its_bar(two_streams, one_kernel):
     assert figure.layout.xaxis.matches == "x2", "one scale, so that steps of two recordings can be compared"
 
 
-def test_gaps_are_named_after_what_filled_them(two_streams, one_kernel):
-    figure = show.trace({"two": two_streams, "one": one_kernel}, "gaps")
-    shown = {bar.name.partition("(")[2][:-1]: bar for bar in figure.data}
-    assert {cause: bar.x for cause, bar in shown.items()} == {"host_wait": (150,), "kernel_wait": (10,), "other": (60,)}
-    places = [shown[cause].y for cause in ("host_wait", "other", "kernel_wait")]
-    assert places == [("1. generators forward",), ("2. cudaLaunchKernel",), ("3. generators forward",)]
-    hover = shown["host_wait"].hovertext[0]
-    assert "Memcpy HtoD (Pageable -&gt; Device)" in hover and "launch delay µs: 26.0" in hover
-    assert "Nothing to show: one" in figure.layout.xaxis.title.text
-    assert told(figure)[2]["cause"] == "kernel_wait" and told(figure)[2]["range at end"] == "generators forward"
+def test_gaps_are_summed_by_what_filled_most_of_each(two_streams, one_kernel, load):
+    trace = SyntheticTrace()
+    for begin, name in ((0, "first"), (100, "load"), (220, "load"), (600, "save")):
+        trace.operator(name, begin, 90)
+        trace.launch(begin + 80, begin + 90, 20)
+    figure = show.trace({"named": load(trace), "two": two_streams, "one": one_kernel}, "gaps")
+    shown = [{place: us for (_, place), us in bars(figure, axis).items()} for axis in ("x", "x2")]
+    assert shown[0] == {"1. (no single event of the host)": 360, "2. load": 80 + 100}
+    assert shown[1] == {"1. (no single event of the host)": 150, "2. (launched kernels that had to wait)": 60,
+                        "3. (pauses between kernels)": 10}  # fmt: skip
+    assert "Nothing to show: one" in figure.layout.xaxis2.title.text and told(figure)[1]["count"] == "2"
 
 
 def test_the_summary_is_a_table_with_a_column_for_each_recording(two_streams, one_kernel):
