@@ -359,9 +359,6 @@ class Trace:
         duration, since times were rounded to microseconds; times a minute from all others; ranks without a file; and
         warnings that the profiler wrote into the file.
 
-        Kernels of the step before the first, and launches whose kernels ran before or after the recording, are
-        findings of no share. No table is wrong because of them, but the wall time contains such kernels.
-
         A file whose faults would make every table wrong is refused in reading. `summary` and `remedies` name first the
         findings that can mislead them, and give no factor if more than a twentieth of the recording is in doubt.
         """

@@ -93,8 +93,7 @@ def _launches(rank: Rank) -> list[Finding]:
         launching = calls[matching(calls["name"], APPENDED_LAUNCHES)]
     captured = rank.captures.covered(launching["begin"], launching["end"]) > 0  # these run nothing
     missing = launching[~captured & ~launching["correlation"].isin(work["correlation"])]
-    before, after = missing["begin"] < work["call_begin"].min(), missing["begin"] > work["call_begin"].max()
-    lost = missing[~before & ~after]
+    lost = missing[missing["begin"].between(work["call_begin"].min(), work["call_begin"].max())]
     unknown = work[work["call"] < 0]
     first = work[work["call"] >= 0].groupby("stream")["begin"].min()  # streams run their kernels in order
     earlier = unknown["begin"] < unknown["stream"].map(first).fillna(work["call_begin"].min())
@@ -103,13 +102,10 @@ def _launches(rank: Rank) -> list[Finding]:
     gaps_before = gaps["us"][gaps["next"].isin(unlinked.index)].sum()
     lost_share = max(len(lost) / max(1, len(launching)), _idle_after(work, lost))
     too_many = len(work) / 2 < len(unlinked) < len(work)  # a replay can do without some, and without any there is none
-    unlinked_share, ours = _share(unlinked["duration"].sum() + gaps_before, work), "kernels, copies and memsets"
+    unlinked_share = _share(unlinked["duration"].sum() + gaps_before, work)
     return [
         _row("launches whose kernel is missing: dropped", lost, lost_share, ALL_OF_GPU),
-        _row("launches before the first recorded kernel: not recorded yet", missing[before], 0.0),
-        _row("launches after the last recorded kernel: not recorded any more", missing[after], 0.0),
-        _row(f"{ours} of the step before: launched before the recording", unknown[earlier], 0.0),
-        _row(f"{ours} whose launch is missing", unlinked, unlinked_share, LAUNCHED, too_many),
+        _row("kernels, copies and memsets whose launch is missing", unlinked, unlinked_share, LAUNCHED, too_many),
     ]
 
 

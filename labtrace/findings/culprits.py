@@ -10,12 +10,18 @@ import pandas
 
 from labtrace.events import host
 from labtrace.events.dialects import CALLS, PYTORCHS_RANGES, matching
-from labtrace.events.host import filled_by
 from labtrace.events.rank import Rank
 from labtrace.tables.dependencies import WAITING_CALLS, Dependencies
-from labtrace.tables.gpu import find_gaps
+from labtrace.tables.gpu import find_gaps, gaps
 
-MOST_GAPS = 1000  # the largest; each is looked at
+MOST_GAPS = 2000  # those left out are short
+FILLED = 0.5  # the share of a gap that an event has to fill to be its reason
+UNNAMED = "(no single event of the host)"
+NOT_THE_HOST = {  # causes of `labtrace.Trace.idle`
+    "kernel_wait": "(pauses between kernels)",
+    "other": "(launched kernels that had to wait)",
+    "unknown": "(kernels whose launch is not recorded)",
+}
 NEARLY_ALL = 0.9  # of the idle time: in steps that hold so much of it the cause came
 LEAST_STEPS = 4  # with fewer nobody can say how often something comes
 TAIL, TAIL_SHARE, LEAST_CALLS = 10.0, 0.3, 20  # calls that take so many times the median, and so much of the time
@@ -57,20 +63,26 @@ def of_host(rank: Rank, cause: str) -> str:
 
 
 def _filler(rank: Rank) -> str:
-    """The event of the host that filled over half of the idle time, by the names of `filled_by`, or ""."""
-    gaps = find_gaps(rank.kernels)
-    idle, gaps = gaps["us"].sum(), gaps.nlargest(MOST_GAPS, "us")
-    call = rank.kernels["call"].iloc[gaps["next"]]
-    names, shares = filled_by(rank, gaps["begin"], gaps["end"], call)
-    us = (gaps["us"] * shares).groupby(np.array(names, dtype=object)).sum()
-    return str(us.idxmax()) if us.max() > idle / 2 else ""
+    """The event of the host that filled the gaps which are over half of the idle time, or ""."""
+    table = gaps_by_name(rank)
+    us = table[table["kind"] == "host_wait"].set_index("name")["us"].drop(UNNAMED, errors="ignore")
+    return str(us.idxmax()) if len(us) and us.max() > table["us"].sum() / 2 else ""
+
+
+def gaps_by_name(rank: Rank) -> pandas.DataFrame:
+    """The gaps by kind, their cause, and by the name of what filled them: count, us, mean_us and max_us."""
+    table = gaps(rank, MOST_GAPS).rename(columns={"cause": "kind"})
+    names = table["filled_by"].where(table["share_filled"] > FILLED, UNNAMED)
+    table["name"] = table["kind"].map(NOT_THE_HOST).fillna(names)
+    of_name = table.groupby(["kind", "name"])["us"]
+    return of_name.agg(count="size", us="sum", mean_us="mean", max_us="max").reset_index()
 
 
 def _launching_range(rank: Rank) -> str:
     """The range in which the kernels were launched that ended over half of the idle time, or ""."""
-    gaps = find_gaps(rank.kernels)
+    found = find_gaps(rank.kernels)
     names = np.append(rank.ranges["name"].to_numpy(dtype=object), "")
-    us = gaps["us"].groupby(names[rank.kernels["range"].iloc[gaps["next"]]]).sum()
+    us = found["us"].groupby(names[rank.kernels["range"].iloc[found["next"]]]).sum()
     return str(us.idxmax()).strip("# ") if us.max() > us.sum() / 2 else ""
 
 
@@ -84,8 +96,8 @@ def waits(rank: Rank, found: Dependencies) -> str:
 
 def how_often(rank: Rank) -> str:
     """In how many of the steps the GPU was idle: ", once in 12 steps (step 5)", ", in 3 of 12 steps", "" if in most."""
-    steps, gaps = len(rank.steps), find_gaps(rank.kernels)
-    us = gaps["us"].groupby(rank.kernels["step"].iloc[gaps["next"]].to_numpy()).sum().sort_values(ascending=False)
+    steps, found = len(rank.steps), find_gaps(rank.kernels)
+    us = found["us"].groupby(rank.kernels["step"].iloc[found["next"]].to_numpy()).sum().sort_values(ascending=False)
     if steps < LEAST_STEPS or not us.sum():
         return ""
     many = 1 + int(np.argmax(us.cumsum() >= NEARLY_ALL * us.sum()))

@@ -30,7 +30,6 @@ BEHIND_WAITS = 0.7  # of what the launches cost: if waits cost more, launches on
 MOSTLY_START_UP = 0.98  # of a recording: what is left tells little
 SLOWER = "kernels slower than before"
 MOST_TOLD = 100  # times faster: a larger number tells only that nothing else is there
-WORDS = {"compute": "the kernels that compute", "memory": "copies and memsets", "communication": "communication"}
 WAITS_FOR = {  # causes on the host: what the GPU waits for
     host.DATA: "the loading of data",
     host.COMPILING: "recompilation",
@@ -236,20 +235,13 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
 
     However fast the host is, the busiest stream takes its time.
     """
-    idle, late, launched = (numbers[name] for name in ("idle_of_wall", "host_wait_of_idle", "launched_of_idle"))
-    if np.isnan(idle):
+    if np.isnan(numbers["idle_of_wall"]):
         return "unknown", "The kernels on the GPU took no time at all."
     least = max(busy(ours["begin"], ours["end"]) for _, ours in rank.kernels.groupby("stream")) / numbers["wall_us"]
     (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in gpu.KINDS)[-2:]
-    said = f"The GPU is busy {1 - idle:.0%} of the time, {_most(first)} with {WORDS[kind]}"
-    if idle >= LEAST_SHARE:
-        cause = "for the next launch" if late > launched else "for launched kernels to begin"
-        said = f"The GPU waits {idle:.0%} of the time"
-        if max(late, launched) > LEAST_TOLD and not np.isnan(numbers["mean_queue"]):  # launches are known
-            said += f", {_most(max(late, launched))} {cause}"
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
-    bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
-    return bound, f"{said}: nothing on the host can bring more than {1 / least:.2f}x."
+    said = f"The GPU waits {numbers['idle_of_wall']:.0%} of the time: nothing on the host can bring more than"
+    return kind if ahead and least >= 1 - LEAST_SHARE else "unknown", f"{said} {1 / least:.2f}x."
 
 
 def _idle_in_words(numbers: Mapping[str, float]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from labtrace.trace import Trace
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
 
-TraceOrPath = Trace | Path | str  # or a TraceAnalysis of HTA's
+TraceOrPath = Trace | Path | str
 Traces = TraceOrPath | Mapping[str, TraceOrPath]
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
 DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text", "mark"]  # columns that say how to draw a row
@@ -39,8 +38,8 @@ def by_name(traces: Traces) -> dict[str, Trace]:
     """Traces by name. A single trace is named after its file.
 
     Args:
-        traces: a `labtrace.Trace`, the path of a trace or of a folder with one of each rank, HTA's `TraceAnalysis`, or
-            several of these by name.
+        traces: a `labtrace.Trace`, the path of a trace or of a folder with one of each rank, or several of these by
+            name.
 
     Raises:
         LabError: there is none, or something else.
@@ -57,20 +56,14 @@ def _opened(recording: Any) -> Trace:
         return recording
     if isinstance(recording, Path | str):
         return Trace(recording)
-    hta = sys.modules.get("hta.trace_analysis")
-    if hta is None or not isinstance(recording, hta.TraceAnalysis):
-        raise LabError(
-            f"{recording!r:.80} is no trace: give a labtrace.Trace, the path of a trace or of a folder of them, HTA's "
-            "TraceAnalysis, or several of these by name: {'mine': labtrace.Trace(path)}."
-        )
-    files = [Path(file) for _, file in sorted(recording.t.trace_files.items())]
-    trace = Trace(files[0] if len(files) == 1 else files[0].parent)
-    _ANALYSES[trace] = recording
-    return trace
+    raise LabError(
+        f"{recording!r:.80} is no trace: give a labtrace.Trace, the path of a trace or of a folder of them, or several "
+        "of these by name: {'mine': labtrace.Trace(path)}."
+    )
 
 
 def analysis_of(trace: Trace) -> TraceAnalysis:
-    """HTA's analysis of a trace's files: the one that the trace was made from, or else one with HTA's defaults.
+    """HTA's analysis of a trace's files, with HTA's defaults.
 
     Raises:
         LabError: HTA is not installed, or fails in reading the trace.
@@ -136,7 +129,7 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "") -> go.Figure:
 
     | column | meaning |
     |---|---|
-    | value | the bar's length. Where it is NaN, the place is marked "not known" |
+    | value | the bar's length |
     | series | one of `looks`. A row without it keeps a place free |
     | place | the label on the y axis |
     | panel | if there are several |
@@ -150,8 +143,6 @@ def bars(table: pandas.DataFrame, looks: Looks, unit: str = "") -> go.Figure:
     """
     table = table.assign(hover=_hover(table))
     table = table if "panel" in table else table.assign(panel="")
-    unknown = table["value"].isna() & table["series"].notna()
-    table["place"] += unknown.map({True: "<br>(not known)", False: ""})
     places = {panel: list(dict.fromkeys(rows["place"])) for panel, rows in table.groupby("panel", sort=False)}
     figure = panels({panel: 30 + 32 * len(labels) for panel, labels in places.items()})
     in_legend = set()

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pandas
 
+from labtrace.findings.culprits import gaps_by_name
 from labtrace.trace import Trace
-
-MOST_GAPS = 2000  # of each rank: those left out are short
-FILLED = 0.5  # the share of a gap that an event has to fill to be its reason
-UNNAMED = "(no single event of the host)"
-NOT_THE_HOST = {  # causes of `Trace.idle`
-    "kernel_wait": "(pauses between kernels)",
-    "other": "(launched kernels that had to wait)",
-    "unknown": "(kernels whose launch is not recorded)",
-}
 
 
 def culprits(trace: Trace, of_rank: int | None = None) -> pandas.DataFrame:
@@ -33,11 +25,7 @@ def culprits(trace: Trace, of_rank: int | None = None) -> pandas.DataFrame:
         TraceError: there is no GPU activity.
     """
     kernels = trace.kernels().rename(columns={"total_us": "us"})
-    gaps = trace.gaps(MOST_GAPS).rename(columns={"cause": "kind"})
-    names = gaps["filled_by"].where(gaps["share_filled"] > FILLED, UNNAMED)
-    gaps["name"] = gaps["kind"].map(NOT_THE_HOST).fillna(names)
-    of_name = gaps.groupby(["rank", "kind", "name"])["us"]
-    gaps = of_name.agg(count="size", us="sum", mean_us="mean", max_us="max").reset_index()
+    gaps = pandas.concat(gaps_by_name(rank).assign(rank=number) for number, rank in trace.ranks.items())
     idle = trace.temporal().query("part == 'idle'").set_index("rank")["us"]
     kernels["share"] = kernels["us"] / kernels.groupby("rank")["us"].transform("sum")
     gaps["share"] = gaps["us"] / gaps["rank"].map(idle)

@@ -48,7 +48,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
 
     Args:
         traces: a trace, or traces by name, as in ``{"baseline": labtrace.Trace(path)}``. In the place of a trace may be
-            the path of one or of a folder with one of each rank, or a `TraceAnalysis` of HTA's.
+            the path of one or of a folder with one of each rank.
         view: one of these. Each draws the table of the same name of `labtrace.Trace`, unless the second column differs.
         settings: of the view, and of the table that it draws.
 

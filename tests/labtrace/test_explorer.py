@@ -148,8 +148,8 @@ def test_the_explorer_s_sliders_act(two_streams):
     parts = Parts(show.trace_explorer(two_streams))
     assert parts.interval.layout.display == parts.table.layout.display == "none"
     parts.view.value = "hta"
-    parts.table.value = "launches"
-    assert parts.table.layout.display == "" and "HTA's table 'launches'" in parts.figure.layout.title.text
+    parts.table.value = "idle"
+    assert parts.table.layout.display == "" and "HTA's table 'idle'" in parts.figure.layout.title.text
     parts.view.value = "timeline"
     assert parts.interval.layout.display == "" and parts.interval.value == (0, 10)
     parts.interval.value = (25, 50)
