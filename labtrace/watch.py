@@ -88,7 +88,7 @@ class Watch:
         self.optimizer: Any = None  # a weak reference to the first that stepped
         self.since: Any = weakref.WeakKeyDictionary()  # how often each other optimiser has stepped since the first did
         self.ends: list[float] = []  # of the steps, seconds
-        # Seconds by then that all threads of the process had worked, that this one had, and that it waited for a core.
+        # At the edges of recorded steps: seconds that all threads had worked, that this one had, and waited for a core.
         self.used: list[tuple[float, ...]] = []
         self.whole: dict[str, bool] = {}  # by the name of a class: whether its networks are never parts of others
         self.profiler: Any = None  # while it records or warms up
@@ -197,7 +197,8 @@ class Watch:
 
     def _count_step(self) -> None:
         self.ends.append(time.perf_counter())
-        self.used.append((time.process_time(), time.thread_time(), *waited_for_core()))
+        if len(self.ends) > self.warmup:
+            self.used.append((time.process_time(), time.thread_time(), *waited_for_core()))
         if len(self.ends) == self.warmup:
             self._start()
         elif self.recorded == self.steps:
@@ -243,7 +244,7 @@ class Watch:
         self.about["whole_steps"] = self.recorded  # of a script that ended early, the last step is no whole one
         if self.recorded:
             seconds = self.ends[-1] - self.ends[self.warmup]
-            used = zip(MEASURED, self.used[self.warmup], self.used[-1], strict=False)
+            used = zip(MEASURED, self.used[0], self.used[-1], strict=False)
             self.about |= {name: (after - before) / seconds for name, before, after in used}
         profiler.add_metadata_json("labkit", json.dumps(self.about))  # taken only while it records
         profiler.stop()
