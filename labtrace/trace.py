@@ -355,9 +355,9 @@ class Trace:
         The findings are events left out in reading; launches without a kernel, except while a graph is captured;
         replays of a graph with fewer kernels than others; kernels without a launch, or before it; kernels that begin
         after a call that waited for them, or start late on an idle GPU (the times of other clocks); kernels of a stream
-        that overlap by over 10 us, or seem to run while several others do; calls of a thread that cross; kernels of no
-        duration, since times were rounded to microseconds; times a minute from all others; ranks without a file; and
-        warnings that the profiler wrote into the file.
+        that overlap by over 10 us, or seem to run while several others do; kernels of no duration, since times were
+        rounded to microseconds; times a minute from all others; ranks without a file; and warnings that the profiler
+        wrote into the file.
 
         A file whose faults would make every table wrong is refused in reading. `summary` and `remedies` name first the
         findings that can mislead them, and give no factor if more than a twentieth of the recording is in doubt.

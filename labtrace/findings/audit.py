@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from labtrace.events.clocks import CLOCKS_US, DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
+from labtrace.events.clocks import DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
 from labtrace.events.dialects import APPENDED_LAUNCHES, GRAPH_LAUNCHES, LAUNCHING_CALLS, matching
 from labtrace.events.rank import Rank, innermost
 from labtrace.tables.gpu import find_gaps
@@ -151,27 +151,17 @@ def _graphs(rank: Rank) -> list[Finding]:
 
 
 def _overlaps(rank: Rank) -> list[Finding]:
-    """Work that overlaps on one stream, unless one call launched both, and calls that cross in one thread."""
+    """Work that overlaps on one stream, unless one call launched both."""
     work = rank.gpu_work.sort_values(["stream", "begin"], kind="stable")
     before = work[["stream", "correlation", "end"]].shift()
     overlap = before["end"] - work["begin"]
     both = (work["stream"] == before["stream"]) & (overlap > OVERLAP_US)
     both &= work["correlation"] != before["correlation"]  # branches of a graph run at the same time
-    host = rank.operators[["name", "begin", "end"]].assign(thread=rank.operators.groupby(["pid", "tid"]).ngroup())
-    host = host.iloc[np.lexsort((-host["end"], host["begin"], host["thread"]))]
-    same, latest = host["thread"] == host["thread"].shift(), host.groupby("thread")["end"].cummax().shift()
-    cut = pandas.Series(False, host.index)
-    for end in (host["end"].shift(), latest):  # of the call before, and of the one before that ended last
-        cut |= same & (host["begin"] < end - CLOCKS_US) & (host["end"] > end + CLOCKS_US)
-    crossing, ours = host[cut], work[both]
-    share_of_host = _share((crossing["end"] - crossing["begin"]).sum(), host)
+    ours = work[both]
     share_of_work = _share(overlap[both].sum(), work)
     several = len(ours) > MOST_STEPS * len(work)  # a clock makes few steps
     why = "those of several streams, recorded as of one" if several else "a step of a clock"
-    return [
-        _row(f"kernels of one stream that overlap: {why}", ours, share_of_work, ALL_OF_GPU),
-        _row("calls of one thread that overlap, neither inside of the other", crossing, share_of_host, OF_HOST, False),
-    ]
+    return [_row(f"kernels of one stream that overlap: {why}", ours, share_of_work, ALL_OF_GPU)]
 
 
 def _times(rank: Rank) -> list[Finding]:

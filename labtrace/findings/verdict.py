@@ -189,15 +189,13 @@ def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> 
     shares = rows["share_of_wall"]
     waits = {cause: share for cause, share in played.waits.items() if cause in shares.index}
     on_gpu = shares.index.drop([*waits, host.WAITS], errors="ignore")
-    computing = [cause for cause in on_gpu if cause in COMPUTE]
-    half = (1 - 1 / rows["times_faster_at_half"]).max()
     idle = f"the GPU waits {played.idle:.0%} of the time"
     waited = shares.get(host.WAITS, 0.0)
     rivals = [cause for cause in waits if cause not in (host.LAUNCHES, host.WAITS)]
     ahead = waited >= max([BEHIND_WAITS * shares[host.LAUNCHES], *(AHEAD * shares[rivals])])
     if played.idle >= LEAST_SHARE and waited >= played.idle / 2 and ahead:
         return host.WAITS, f"{idle}, since the host itself waits for it ({culprits.waits(rank, played.found)})"
-    if shares.get(PAUSES, 0.0) >= max(LEAST_SHARE, half):
+    if shares.get(PAUSES, 0.0) >= max(LEAST_SHARE, 1 - 1 / rows["times_faster_at_half"].max()):
         return PAUSES, f"{idle}, mostly in the pauses between {len(played.table):,} short kernels"
     if bound in ("data", "host") or (bound == "several" and played.idle >= LEAST_SHARE):
         first = host.DATA if bound == "data" else max(waits, key=lambda cause: waits[cause])
@@ -212,7 +210,8 @@ def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> 
     if kernel.share > culprits.KERNEL_SHARE and (kernel.own or tail):
         slow = f", {kernel.slow:,} of its calls for {kernel.slow_share:.0%} of that" if tail else ""
         return kernel.name, f"{busy}, {_most(kernel.share)} with {kernel.name}, {kernel.calls}{slow}"
-    first = max(computing, key=lambda cause: (round(rows["times_faster_at_half"][cause], 2), played.shares[cause]))
+    halves = rows["times_faster_at_half"].dropna()
+    first = max(halves.index, key=lambda cause: (round(halves[cause], 2), played.shares[cause]))
     return first, f"{busy}, {_most(played.shares[first])} with {ON_GPU.get(first, first)}"
 
 
@@ -240,8 +239,11 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     least = max(busy(ours["begin"], ours["end"]) for _, ours in rank.kernels.groupby("stream")) / numbers["wall_us"]
     (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in gpu.KINDS)[-2:]
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
-    said = f"The GPU waits {numbers['idle_of_wall']:.0%} of the time: nothing on the host can bring more than"
-    return kind if ahead and least >= 1 - LEAST_SHARE else "unknown", f"{said} {1 / least:.2f}x."
+    said = f"The GPU waits {numbers['idle_of_wall']:.0%} of the time"
+    if (launched := numbers["launched_of_idle"]) > 0.5:
+        said += f", {_most(launched)} for launched kernels to begin"
+    bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
+    return bound, f"{said}: nothing on the host can bring more than {1 / least:.2f}x."
 
 
 def _idle_in_words(numbers: Mapping[str, float]) -> str:

@@ -9,13 +9,11 @@ import plotly.graph_objects as go
 from labtrace.errors import LabError
 from labtrace.events.dialects import CALLS
 from labtrace.events.rank import Rank
-from labtrace.show.bars import Looks, Traces, bars, each_rank, finish, joined
-from labtrace.show.style import BY_KIND, FAINT, HOST, INK, PLAYERS, UNUSED, WALL, escaped, panels, shortened, time_unit
+from labtrace.show.bars import Looks, Traces, bars, each_rank, finish
+from labtrace.show.style import BY_KIND, HOST, PLAYERS, UNUSED, escaped, shortened, time_unit
 from labtrace.tables.processor import stretches
-from labtrace.trace import Trace
 
 MOST_BARS = 1500
-QUEUE_POINTS = 2000
 NAMED_BARS = 30  # more have no room for names
 # Of each series of bars, in the order of the legend. Players' ranges begin with their names.
 COLOURS = {"step": UNUSED, **PLAYERS, "other range": UNUSED, "CUDA call": HOST, **BY_KIND}
@@ -91,31 +89,6 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     figure.update_layout(barmode="overlay", uniformtext=dict(minsize=7, mode="hide"))
     whose = "the processor" if all(rank.on_cpu for rank in ranks.values()) else "host and GPU"
     return finish(figure, f"Timeline of {whose}, {begin_us:,.0f} to {end_us:,.0f} µs", traces, table)
-
-
-def queue(traces: Traces) -> go.Figure:
-    """How many kernels were launched but not started, over time: a panel for each recording, as wide as all of it."""
-    table = joined(traces, Trace.queue)
-    recordings = table.groupby("recording", sort=False)
-    figure = panels(dict.fromkeys(recordings.groups, 190))
-    unit_us, unit = time_unit(table["time_us"].max())
-    for number, (_, rows) in enumerate(recordings, start=1):
-        stretches = rows.groupby(np.arange(len(rows)) * (QUEUE_POINTS // 2) // len(rows))["waiting"]
-        shown = rows.loc[np.unique([stretches.idxmin(), stretches.idxmax()])]
-        figure.add_scatter(
-            **dict(x=shown["time_us"] / unit_us, y=shown["waiting"], row=number, col=1, showlegend=False),
-            **dict(mode="lines", line=dict(shape="hv", color=WALL, width=1), fill="tozeroy", fillcolor=FAINT),
-            hovertemplate=f"from %{{x:,.3f}} {unit} on, %{{y}} kernels wait<extra></extra>",
-        )
-        figure.add_hline(y=rows["mean"].iloc[0], line=dict(color=INK, dash="dash"), row=number, col=1)
-    figure.update_yaxes(title="kernels waiting", rangemode="tozero")
-    figure.update_xaxes(tickformat=",", rangemode="tozero", matches=None, showticklabels=True)
-    thinned = recordings.size().max() > QUEUE_POINTS // 2
-    thinning = f"; thinned to {QUEUE_POINTS:,} points, extremes kept" if thinned else ""
-    figure.update_xaxes(title=f"{unit} since the first event{thinning}", row=len(recordings), col=1)
-    told = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
-    title = "Kernels launched, but not started (dashed: mean)"
-    return finish(figure, title, traces, told.reset_index())
 
 
 def events_between(rank: Rank, begin_us: float, end_us: float) -> pandas.DataFrame:

@@ -19,7 +19,7 @@ from labtrace.show import style
 from labtrace.show.bars import Looks, Traces, bars, by_name, each_rank, finish, joined, readable
 from labtrace.show.culprits import culprits
 from labtrace.show.hta import hta
-from labtrace.show.timeline import LOOKS, PROCESSOR, players, queue, timeline
+from labtrace.show.timeline import LOOKS, PROCESSOR, players, timeline
 from labtrace.trace import Trace
 
 
@@ -59,7 +59,6 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "summary", "remedies" | the verdict, and the cost of each cause | |
             | "idle", "gaps" | idle time of the whole device by cause, and by what the host did in most of a gap | |
             | "kernels" | those that took most time | |
-            | "queue" | launched kernels that had not begun | |
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
             | "communication" | how long each rank worked, sent, and waited for others | |
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
@@ -245,7 +244,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         place="name",
         first=10,
     ),
-    "queue": queue,
     "timeline": timeline,
     "communication": Bars(
         title="How long each rank waited for the others",

@@ -146,7 +146,7 @@ def test_the_kernels_of_a_graph_have_no_operator_so_kernels_are_compared(both, t
     assert "no operator, as in a CUDA graph, so kernels are compared" in compared.words
     assert list(compared.tables) == ["steps", "kind", "host call", "kernel"]
     assert set(compared.tables["kernel"]["change"]) == {"same"}
-    assert list(compare(both[0].ranks, both[1].ranks).tables) == ["steps", "kind", "operator"]
+    assert list(compare(both[0].ranks, both[1].ranks).tables) == ["steps", "kind", "operator", "host call"]
 
 
 def taking(walls, path):

@@ -3,7 +3,6 @@
 import html
 import re
 
-import numpy as np
 import pandas
 import plotly.graph_objects as go
 import pytest
@@ -191,29 +190,6 @@ def test_kernels_are_bars_in_the_colour_of_their_kind(two_streams, one_kernel):
         "memory",
     ]
     assert told(figure)[0]["share of busy"] == "52.6%" and "share of busy: 52.6%" in figure.data[0].hovertext[0]
-
-
-def test_the_queue_is_drawn_as_steps(two_streams):
-    figure = show.trace({"two": two_streams}, "queue")
-    line = figure.data[0]
-    assert line.line.shape == "hv"
-    assert list(line.x) == two_streams.queue()["time_us"].tolist()
-    assert list(line.y) == two_streams.queue()["waiting"].tolist()
-    (row,) = told(figure)
-    assert row["kernels waiting most"] == "3" and "2,000" not in figure.layout.xaxis.title.text
-    assert figure.layout.shapes[0].y0 == two_streams.queue()["mean"].iloc[0]
-
-
-def test_a_thinned_queue_keeps_its_maximum(load):
-    trace = SyntheticTrace()
-    for number in range(1500):
-        trace.launch(number * 10, number * 10 + 5, 4)
-    trace.launch(7000.5, 7005.5, 0.1)
-    trace = load(trace)
-    figure = show.trace(trace, "queue")
-    times, waiting = np.array(figure.data[0].x), figure.data[0].y
-    assert len(times) <= 2000 < len(trace.queue()) and max(waiting) == 2 and min(waiting) == 0
-    assert "2,000 points" in figure.layout.xaxis.title.text and (np.diff(times) > 0).all()
 
 
 def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_a_cpu):
