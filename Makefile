@@ -44,8 +44,9 @@ student: $(INSTALLED) assignments/.made
 lab: $(INSTALLED)
 	cd notebooks && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
 
-# conftest.py says what the tiers are.
-PYTEST = OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist loadfile -rs
+# conftest.py says what the tiers are. Many of the tests' processes import PyTorch: what the first one compiles of its
+# Python is kept, even where the environment says otherwise, or each would take seconds to compile it again.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 .venv/bin/python -m pytest -n auto --dist loadfile -rs
 
 test: $(INSTALLED)
 	$(PYTEST) --tier quick $(ARGS)

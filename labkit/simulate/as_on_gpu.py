@@ -1,4 +1,4 @@
-"""What the meta device does unlike a GPU: it forgets how results are laid out, and takes long for some gradients."""
+"""What the meta device does unlike a GPU: it forgets how results are laid out, and takes long for some shapes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,42 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+aten = torch.ops.aten
+POINTWISE = {
+    aten.add.Tensor,
+    aten.leaky_relu_backward.default,
+    aten.mse_loss_backward.default,
+    aten.tanh_backward.default,
+    aten.threshold_backward.default,
+}
+IN_PLACE_ON_LISTS = {aten._foreach_addcdiv_.ScalarList, aten._foreach_addcmul_.Scalar, aten._foreach_lerp_.Scalar}
+
 
 class AsOnGPU(TorchDispatchMode):
-    """Inside `with`, results on the meta device lie in memory as on a GPU, and gradients of batch norm come at once.
+    """Inside `with`, results on the meta device lie in memory as on a GPU, and those that take it long come at once.
 
     A convolution whose picture or weight has the channels last writes all its results so, forward and backward; the
-    meta device does in some versions of PyTorch only. And for batch norm's gradients PyTorch would run dozens of
-    operators in Python to find their shapes, which takes as long as the rest of the step.
+    meta device does in some versions of PyTorch only. And for the shapes of some results PyTorch would run dozens of
+    operators in Python, which takes three times as long as the rest of the step.
     """
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        aten = torch.ops.aten
-        if operator is aten.native_batch_norm_backward.default and args[0].is_meta:
-            _, picture, weight, *_, wanted = args
-            of = (picture, weight, weight)  # the bias is as large as the weight
-            return tuple(torch.empty_like(like) if want else None for like, want in zip(of, wanted, strict=True))
+        first = args[0][0] if args and isinstance(args[0], list) and args[0] else args[0] if args else None
+        if isinstance(first, Tensor) and first.is_meta:
+            if operator is aten.native_batch_norm_backward.default:
+                _, picture, weight, *_, wanted = args
+                of = (picture, weight, weight)  # the bias is as large as the weight
+                return tuple(torch.empty_like(like) if want else None for like, want in zip(of, wanted, strict=True))
+            if operator is aten.native_batch_norm.default and args[5]:
+                numbers = torch.promote_types(first.dtype, torch.float32)
+                mean, deviation = (first.new_empty(first.shape[1], dtype=numbers) for _ in range(2))
+                return torch.empty_like(first), mean, deviation
+            if operator in (aten.leaky_relu_.default, aten.relu_.default):
+                return first
+            if operator in IN_PLACE_ON_LISTS:
+                return None
+            if operator in POINTWISE and all_alike([one for one in args if isinstance(one, Tensor)]):
+                return torch.empty_like(first)
         result = operator(*args, **(kwargs or {}))
         if operator in (aten.convolution.default, aten.convolution_backward.default) and args[0].is_meta:
             if any(has_channels_last(one) for one in args[:3] if one is not None):
@@ -31,6 +52,12 @@ class AsOnGPU(TorchDispatchMode):
                         _, channels, height, width = made.shape
                         made.as_strided_(made.shape, (channels * height * width, 1, width * channels, channels))
         return result
+
+
+def all_alike(tensors: list[Tensor]) -> bool:
+    """Whether these are at least two, of the same type, on the same device, and lie in memory in the same way."""
+    forms = {(one.dtype, one.device, one.shape, one.stride()) for one in tensors}
+    return len(tensors) > 1 and len(forms) == 1
 
 
 def has_channels_last(tensor: Tensor) -> bool:

@@ -76,7 +76,11 @@ def scaling(
     counted = {step.batch_size: step for step in ([steps] if isinstance(steps, SharedStep) else steps)}
     if not counted:
         raise LabkitError("steps: there is none. Count at least one with labkit.simulate.shared_step.")
-    played = {size: replay(step.operators, host_us, ROOFLINES[device], steps=1) for size, step in counted.items()}
+    played = {}
+    for size, step in counted.items():
+        # Kernels of one stream cannot slow each other down: with a share of 0 that need not be found out.
+        share = float(len({operator.stream for operator in step.operators}) > 1)
+        played[size] = replay(step.operators, host_us, ROOFLINES[device], steps=1, share=share)
     largest = max(counted)
     alone = played[largest].timeline.wall
     kind = "weak" if len(counted) == 1 else "strong"
@@ -126,6 +130,7 @@ def with_collectives(
         ended = [place for operator, place in awaited if operator <= source.operator]
         awaited = [(operator, place) for operator, place in awaited if operator > source.operator]
         moved.append(len(launches))
-        launches.append(with_changes(launch, after=(*(moved[other] for other in launch.after), *ended)))
+        after = (*(moved[other] for other in launch.after), *ended)
+        launches.append(launch if after == launch.after else with_changes(launch, after=after))
     synchronised = [moved[place] for place in played.synchronised]
     return play(launches, synchronised, played.queue_limit, played.gap_us)
