@@ -1,4 +1,4 @@
-"""The views of a trace that have to do with time: the timeline of host and GPU, and the launch queue."""
+"""The timeline of host and GPU."""
 
 from __future__ import annotations
 
