@@ -82,16 +82,13 @@ class Part(NamedTuple):
         return f"<section><h2>{html.escape(self.strong)}</h2>{shown}</section>"
 
 
-def write_page(path: Path | str, title: str, heading: str, parts: Iterable[str | Part | go.Figure]) -> Path:
-    """Writes parts one below the other: HTML, paragraphs and tables, and figures.
+def write_page(path: Path | str, title: str, heading: str, parts: Iterable[str | go.Figure]) -> Path:
+    """Writes parts one below the other: HTML, and figures.
 
     Raises:
         LabError: the file cannot be written.
     """
-    body = "\n".join(
-        _drawn(part) if isinstance(part, go.Figure) else part if isinstance(part, str) else part.html()
-        for part in parts
-    )
+    body = "\n".join(_drawn(part) if isinstance(part, go.Figure) else part for part in parts)
     plotly = base64.b64encode(gzip.compress(get_plotlyjs().encode())).decode()
     with atomic_write(Path(path)) as file:
         page = PAGE.format(title=title, heading=heading, body=body, plotly=plotly)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import html
-import itertools
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +48,9 @@ CHANGES = {  # the tables of a comparison
 MOST_CHANGES = 12  # that are told
 LEAST_SHARE = 0.01  # of the time: what costs or changes less is not told
 NAME = 64  # characters of a kernel's name in a table
-OF_RANK = {"rank": "of rank"}  # `readable` leaves a column "rank" out
 MOST_NAMED = 4  # kernels and gaps
-CULPRITS = {
-    "kernel": ("The kernels, by name", {"share": "share_of_kernels", "count": "calls_a_step"}),
-    "gap": ("The gaps, by what the host did", {"share": "share_of_idle", "count": "gaps_a_step"}),
-}
-REPLAYED = re.compile(r" \(SIMULATED; [^)]*\)")  # how near the replay is, at the end of a verdict
+CULPRITS = "What took most time, by name (share: of the kernels' time or of the idle time)"
+REPLAYED = re.compile(r" \(SIMULATED[,;][^)]*\)")  # how near the replay is, at the end of a verdict
 
 
 def report_text(traces: Traces) -> str:
@@ -64,9 +59,7 @@ def report_text(traces: Traces) -> str:
     Args:
         traces: a trace, or traces by name.
     """
-    traces = by_name(traces)
-    parts = itertools.chain(_beginning(traces), *(_between_ranks(traces, name) for name in traces))
-    return "\n".join(part.plain() for part in parts if isinstance(part, Part))
+    return "\n".join(part.plain() for part in _beginning(by_name(traces)) if isinstance(part, Part))
 
 
 def trace_report(traces: Traces, path: Path | str) -> Path:
@@ -86,10 +79,11 @@ def trace_report(traces: Traces, path: Path | str) -> Path:
     stamps = dict.fromkeys(html.escape(_whose(traces, name) + stamp_text(each)) for name, each in traces.items())
     parts = [f"<small>{'; '.join(stamps)}</small>", *_beginning(traces)]
     for name, each in traces.items():
-        parts += [*_advice(_whose(traces, name), each), *_between_ranks(traces, name)]
+        parts += _advice(_whose(traces, name), each)
     parts += _figures(traces)
+    shown = [part.html() if isinstance(part, Part) else part for part in parts]
     heading = (" → " if len(traces) == 2 else ", ").join(traces)
-    return write_page(path, "Trace report", html.escape(heading), parts)
+    return write_page(path, "Trace report", html.escape(heading), shown)
 
 
 def report_data(traces: Traces) -> dict[str, Any]:
@@ -137,8 +131,8 @@ def _whose(traces: Mapping[str, Trace], name: str) -> str:
     return f"{name}: " if len(traces) > 1 else ""
 
 
-def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str]:
-    """What the terminal shows, too, and the findings of the audit."""
+def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
+    """What the terminal shows, too, and the findings of the audit and the figure of the ranks."""
     words, tables = _comparison(traces) or ("", {})
     if words:
         yield Part(words)
@@ -156,8 +150,8 @@ def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str]:
             table = table.assign(**{by: [shortened(name, NAME) for name in table[by]]})
         yield Part(CHANGES[by], table=table) if len(table) else Part(f"{CHANGES[by]}: nothing.")
     for name, each in traces.items():
-        kinds = ["gap"] if len(traces) == 2 else CULPRITS  # the kernels of two are compared
-        yield from _culprits(_whose(traces, name), each, kinds)
+        yield from _culprits(_whose(traces, name), each)
+        yield from _between_ranks(_whose(traces, name), name, each)
 
 
 def _findings(whose: str, each: Trace) -> Iterator[str]:
@@ -172,15 +166,16 @@ def _findings(whose: str, each: Trace) -> Iterator[str]:
         yield f'<div class="audit"><p><b>{heading}</b></p><ul>{"".join(findings)}</ul></div>'
 
 
-def _between_ranks(traces: Mapping[str, Trace], name: str) -> Iterator[Part | str | go.Figure]:
+def _between_ranks(whose: str, name: str, each: Trace) -> Iterator[Part | str | go.Figure]:
     """How long each rank of a trace waited: a figure, and a table with a line for each."""
-    whose, each = _whose(traces, name), traces[name]
     with contextlib.suppress(LabError):
         table = each.communication()
         if len(table) > 1 and table["communication_us"].sum() > 0:
             figure = trace({name: each}, "communication")
             yield from (figure, in_words(figure))
-            shown = table[["rank", "wall_us", "compute_us", "sending_us", "waited_us"]].rename(columns=OF_RANK)
+            shown = table[["rank", "wall_us", "compute_us", "sending_us", "waited_us"]].rename(
+                columns={"rank": "of rank"}
+            )
             yield Part(f"{whose}The ranks", table=shown.assign(waited_of_wall=table["waited_us"] / table["wall_us"]))
 
 
@@ -204,24 +199,20 @@ def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
         yield Part(f"{whose}{named}{merged(rows['verdict'])}", merged(rows["why"]))
 
 
-def _culprits(whose: str, each: Trace, kinds: Iterable[str]) -> Iterator[Part]:
+def _culprits(whose: str, each: Trace) -> Iterator[Part]:
     """The kernels that took most of the kernels' time, and what the host did in most of the idle time.
 
     Of several ranks those of one, and how many times as long they took as in the others, in the median.
     """
     with contextlib.suppress(LabError):  # recorded without a GPU
         number = min(_some_ranks("", each, 1)[1].ranks)
-        found, rank = culprits(each, number), each.ranks[number]
-        found = found[found["us"] >= LEAST_SHARE * (rank.stop - rank.start)]
-        found = found.assign(name=[shortened(name, NAME) for name in found["name"]])
-        found["count"] /= len(rank.steps) or float("nan")
-        shown = ["mean_us", "max_us", *["times_the_others"][: len(each.ranks) - 1]]
-        for what in kinds:
-            heading, columns = CULPRITS[what]
-            table = found[found["what"] == what].head(MOST_NAMED).rename(columns=columns)
-            if len(table):
-                of_rank = f"Rank {number}: " if len(each.ranks) > 1 else ""
-                yield Part(f"{whose}{of_rank}{heading}", table=table[["name", *columns.values(), *shown]])
+        rank, found, several = each.ranks[number], culprits(each, number), len(each.ranks) > 1
+        found = found[found["us"] >= LEAST_SHARE * (rank.stop - rank.start)].groupby("what").head(MOST_NAMED)
+        found["name"] = [shortened(name, NAME) for name in found["name"]]
+        found["times_a_step"] = found["count"] / (len(rank.steps) or float("nan"))
+        columns = ["what", "name", "share", "times_a_step", "mean_us", "max_us", "times_the_others"]
+        of_rank = f"Rank {number}: " if several else ""
+        yield Part(f"{whose}{of_rank}{CULPRITS}", table=found[columns[: len(columns) - 1 + several]])
 
 
 def _advice(whose: str, each: Trace) -> Iterator[Part]:

@@ -146,12 +146,9 @@ def escaped(name: str) -> str:
 
 def shortened(name: str, length: int = 44) -> str:
     """The first `length` characters of a kernel's name, without what most kernels share, and repeated types once."""
-    name = re.sub(
-        r"^void |\(anonymous namespace\)::|at::native::|c10::|gpu_kernel_impl(?:_nocast)?<| of type object at \w+",
-        "",
-        name,
-    )
-    name = re.sub(r"\b([A-Za-z]\w*)(?:, \1\b)+", r"\1", name.replace("binary_internal::", ""))
+    name = re.sub(r"^void |\(anonymous namespace\)::|at::native::|binary_internal::|c10::", "", name)
+    name = re.sub(r"gpu_kernel_impl(?:_nocast)?<| of type object at \w+", "", name)
+    name = re.sub(r"\b([A-Za-z]\w*)(?:, \1\b)+", r"\1", name)
     return name if len(name) <= length else f"{name[: length - 2]} …"
 
 

@@ -27,7 +27,7 @@ def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_pa
     trace.call(210)
     text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
     parts = ["launches whose kernel is missing", "<b>As far as this recording tells, the GPU"]
-    parts += ["The kernels, by name", "The gaps, by what the host did", "What to try", 'class="figure"']
+    parts += ["What took most time, by name", "What to try", 'class="figure"']
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "torch.compile" in text  # the advice on launches
@@ -43,7 +43,7 @@ def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
     text = page(folder, tmp_path)
     assert "Rank 1 is the straggler" in text and "sending µs" in text and "cannot tell" not in text
     table = text[text.index("times the others") :].partition("</table>")[0]
-    assert re.findall("<td>(.*?)</td>", table)[::5][:2] == ["gemm", "1.7"], "a median of 200 us, and 120"
+    assert re.findall("<td>(.*?)</td>", table)[1:7:5] == ["gemm", "1.7"], "a median of 200 us, and 120"
     assert figures(text)[0] == "How long each rank waited for the others"
     assert figures(text)[1:3] == [
         "Timeline of host and GPU, 0 to 270 µs (only step 0)",
@@ -53,8 +53,7 @@ def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
     table = text[text.index(">The ranks<") :].partition("</table>")[0]
     assert re.findall(r"<tr>\s*<td>(\d+)</td>", table) == ["0", "1"]
     remedies = re.findall("<td>(.*?)</td>", text[text.index("What to try") :].partition("</table>")[0])
-    row = remedies.index("launches")
-    assert remedies[row - 1 : row + 3] == ["All 2 ranks", "launches", "38.2 to 48.5%", "1.62 to 1.94"], "once for both"
+    assert remedies[:4] == ["All 2 ranks", "matrix products, in half the time", "24.4 to 73.6%", "1.32 to 1.67"]
     found = show.report_data(folder)[folder.ranks[0].recording.file.name]
     assert [row["rank"] for row in found["communication"]] == [0, 1]
     assert [row["rank"] for row in found["kernels"]] == [0] * 20 + [1] * 20
