@@ -51,7 +51,7 @@ TRY = {
     "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
 }
 # These depend on the recording: on the numbers that most kernels of a kind compute in already, as their names say.
-TF32 = r"tf32|s1688gemm"
+TF32 = r"tf32|tfloat32|s1688"
 # 16 bits or fewer, in PyTorch's names, Tensile's (Cijk_..._BBS), cuBLAS's (nvjet_hsh, nvjet_tst), and of low precision.
 # Flash attention has no others.
 SIXTEEN = (

@@ -102,3 +102,30 @@ def test_the_eight_ranks_of_a_step_and_their_straggler(public_trace):
     assert list(table.index) == [*range(8)] and (table["straggler"] == 7).all() and (table["ranks"] == "8 of 8").all()
     assert table["waited_us"].tolist() == [5581, 11119, 3275, 9557, 6370, 6034, 3341, 1529]  # counted without labtrace
     assert ranks.stamp["recorded_by"].startswith("others") and ranks.stamp["licence"].split()[-1] in LICENCES
+
+
+@pytest.mark.filterwarnings("ignore::labtrace.replay.recorded_replay.ReplayWarning")
+def test_no_report_promises_more_than_one_speed_up_was_measured_to_bring():
+    """Each recording whose limit is the GPU, beside the measured steps that have one speed-up more."""
+    rows = json.loads((DATA / "results" / "h200.json").read_text(encoding="utf-8"))["rows"]
+    medians = {
+        (row["batch_size"], frozenset(row["speedups"])): row["comparison"]["rows"][-1]["median_s"]
+        for row in rows.values()
+        if row["kind"] == "timing"
+    }
+    pairs = 0
+    for file in (DATA / "traces" / "h200").glob("resnet*"):
+        batch_size, _, names = file.name.removesuffix(".json.gz").partition("_b")[2].partition("_")
+        before = int(batch_size), frozenset(names.removeprefix("baseline").split("+")) - {""}
+        trace = labtrace.Trace(file)
+        if trace.summary()["bound_by"].item() != "compute":
+            continue
+        remedies = trace.remedies()
+        remedies = remedies.assign(at=remedies["times_faster_at_half"].fillna(remedies["times_faster_at_most"]))
+        for (batch, speedups), seconds in medians.items():
+            if batch == before[0] and before[1] < speedups and len(speedups - before[1]) == 1:
+                (name,) = speedups - before[1]
+                promised = remedies["at"][remedies["try"].str.contains(f'"{name}"')].max()
+                assert not promised > 1.02 * medians[before] / seconds, (file.name, name, promised)
+                pairs += 1
+    assert pairs >= 2
