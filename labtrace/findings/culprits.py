@@ -25,20 +25,20 @@ NOT_THE_HOST = {  # causes of `labtrace.Trace.idle`
 NEARLY_ALL = 0.9  # of the idle time: in steps that hold so much of it the cause came
 LEAST_STEPS = 4  # with fewer nobody can say how often something comes
 TAIL, TAIL_SHARE, LEAST_CALLS = 10.0, 0.3, 20  # calls that take so many times the median, and so much of the time
-KERNEL_SHARE = 0.3  # of the kernels' time: a kernel that takes more is named
+KERNEL_SHARE = 0.5  # of the time of its kind: a kernel that takes more can be named
 # Kernels of PyTorch and of its compiler; the others are somebody's own, which no compiler fuses.
 PYTORCHS = r"at::|elementwise|triton_(?:poi|red|per)_|reduce_kernel|multi_tensor"
 
 
 class Kernel(NamedTuple):
-    """The kernel that takes most of the time.
+    """The kernel that takes most of the time of its kind.
 
     Attributes:
         name: short, without types and arguments.
-        share: of all kernels' time, from 0 to 1.
+        share: of the time of its kind, from 0 to 1.
         calls: in words, "3 a step" or, where no step is marked, "12 in all".
         slow, slow_share: how many of its calls take over `TAIL` times their median, and their share of its time.
-        own: whether neither PyTorch nor its compiler made it, and no library of products or convolutions.
+        own: whether neither PyTorch nor its compiler made it.
     """
 
     name: str
@@ -106,15 +106,14 @@ def how_often(rank: Rank) -> str:
     return f", in {many} of {steps} steps" if many <= steps / 2 else ""
 
 
-def kernel(rank: Rank, kinds: pandas.Series, table: pandas.DataFrame) -> Kernel:
-    """The kernel that takes most of the time. `kinds` are the `fine_kinds` of `table`."""
+def kernel(rank: Rank, table: pandas.DataFrame) -> Kernel:
+    """The kernel that takes most of the time of those in `table`, which are of one kind."""
     number = pandas.factorize(table["name"])[0]
     us = np.bincount(number, weights=table["duration"])
     lasting = table["duration"][number == us.argmax()]
     name = table["name"][lasting.index[0]]
     slow = lasting[lasting > TAIL * lasting.median()] if len(lasting) >= LEAST_CALLS else lasting[:0]
-    own = kinds[lasting.index[0]] == "pointwise and other" and not matching(pandas.Series([name]), PYTORCHS).any()
-    calls = _a_step(rank, len(lasting))
+    own, calls = not re.search(PYTORCHS, name), _a_step(rank, len(lasting))
     return Kernel(short(name), us.max() / us.sum(), calls, len(slow), slow.sum() / lasting.sum(), own)
 
 

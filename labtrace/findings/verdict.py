@@ -164,7 +164,9 @@ def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
         said += f": {subject.get(first, f'a faster {first}')} could bring "
         said += _worth(rows.loc[first], "this time") if first in rows.index else f"{played.at_half(first):.2f}x"
     others = shares.index[shares >= LEAST_SHARE].drop([first, host.WAITS], errors="ignore")
-    if bound == "several" and not level and not alone and len(others):
+    if bound == "compute" and (first in [*COMPUTE, PAUSES] or first not in rows.index):
+        others = others.drop(list(COMPUTE), errors="ignore")
+    if bound in ("several", "compute") and not level and not alone and len(others):
         said += f", and {subject[others[0]]} {_worth(rows.loc[others[0]], others[0])}"
     if (slower := evidence.slower(rank)) and (times := played.at_first_speed(slower)) > 1 + LEAST_GAIN:
         first = SLOWER
@@ -197,6 +199,10 @@ def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> 
         return host.WAITS, f"{idle}, since the host itself waits for it ({culprits.waits(rank, played.found)})"
     if shares.get(PAUSES, 0.0) >= max(LEAST_SHARE, 1 - 1 / rows["times_faster_at_half"].max()):
         return PAUSES, f"{idle}, mostly in the pauses between {len(played.table):,} short kernels"
+    halves = rows["times_faster_at_half"].dropna()
+    waste = next((cause for cause in shares.index if cause not in [*COMPUTE, PAUSES, host.WAITS]), "")
+    if bound == "compute" and shares.get(waste, 0.0) >= max(LEAST_SHARE, (1 - 1 / halves.max()) / 2):
+        bound = "host" if waste in waits else "memory"  # it can go altogether, and the kernels cannot
     if bound in ("data", "host") or (bound == "several" and played.idle >= LEAST_SHARE):
         first = host.DATA if bound == "data" else max(waits, key=lambda cause: waits[cause])
         named = f"{WAITS_FOR[first]}{culprits.of_host(rank, first)}{culprits.how_often(rank)}"
@@ -205,13 +211,13 @@ def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> 
         first = next(cause for cause in on_gpu if cause not in [*COMPUTE, PAUSES])
         return first, f"{ON_GPU.get(first, first)} cost {shares[first]:.0%} of the time"
     busy = f"the GPU is busy {1 - played.idle:.0%} of the time"
-    kernel = culprits.kernel(rank, played.kinds, played.table)
-    tail = kernel.slow_share > culprits.TAIL_SHARE
-    if kernel.share > culprits.KERNEL_SHARE and (kernel.own or tail):
-        slow = f", {kernel.slow:,} of its calls for {kernel.slow_share:.0%} of that" if tail else ""
-        return kernel.name, f"{busy}, {_most(kernel.share)} with {kernel.name}, {kernel.calls}{slow}"
-    halves = rows["times_faster_at_half"].dropna()
     first = max(halves.index, key=lambda cause: (round(halves[cause], 2), played.shares[cause]))
+    kernel = culprits.kernel(rank, played.table[played.kinds == first])
+    tail, own = kernel.slow_share > culprits.TAIL_SHARE, kernel.own and first == "pointwise and other"
+    if kernel.share > culprits.KERNEL_SHARE and (own or tail):
+        slow = f", {kernel.slow:,} of its calls for {kernel.slow_share:.0%} of that" if tail else ""
+        share = _most(kernel.share * played.shares[first])
+        return kernel.name, f"{busy}, {share} with {kernel.name}, {kernel.calls}{slow}"
     return first, f"{busy}, {_most(played.shares[first])} with {ON_GPU.get(first, first)}"
 
 

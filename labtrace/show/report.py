@@ -27,6 +27,7 @@ from labtrace.show.page import Part, write_page
 from labtrace.show.style import in_words, shortened
 from labtrace.show.views import trace
 from labtrace.tables import processor
+from labtrace.tables.communication import EVEN
 from labtrace.tables.communication import in_words as ranks_in_words
 from labtrace.trace import Trace
 
@@ -184,9 +185,11 @@ def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
 
     The reasons follow if there is only one recording or no verdict.
     """
+    said = ""
     with contextlib.suppress(LabError):  # the verdict says why
-        if said := ranks_in_words(each.communication()):
-            yield Part(f"{whose}{said}")
+        said = ranks_in_words(each.communication())
+    if said and said != EVEN:
+        yield Part(f"{whose}{said}")
     try:
         table = each.summary()
     except LabError as error:
@@ -197,6 +200,8 @@ def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
     for _, rows in table.groupby((table["verdict"] + table["why"]).str.replace(NUMBER, "#", regex=True), sort=False):
         named = f"{some_ranks(rows['rank'], each)}: " if several else ""
         yield Part(f"{whose}{named}{merged(rows['verdict'])}", merged(rows["why"]))
+    if said == EVEN:
+        yield Part(f"{whose}{EVEN}")
 
 
 def _culprits(whose: str, each: Trace) -> Iterator[Part]:

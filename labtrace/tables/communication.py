@@ -16,6 +16,7 @@ from labtrace.events.rank import Rank
 
 # The others' waits for a straggler, as a share of the wall time and beside its own: a finding has to stand out.
 STANDS_OUT, TIMES = 0.05, 2.0
+EVEN = f"The ranks are even: they wait for each other for less than {STANDS_OUT:.0%} of the time."
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
 
 
@@ -107,7 +108,7 @@ def in_words(table: pandas.DataFrame) -> str:
         typical, all_of_them = (table["waited_us"] / table["wall_us"]).median(), first["collectives"]
         often = table.loc[table["came_last"].idxmax()]
         if not typical >= STANDS_OUT:
-            return ""
+            return EVEN
         return (
             f"No rank is the straggler: each comes last in turn (rank {often['rank']} in {often['came_last']:.0f} of "
             f"{all_of_them:.0f} collectives), and a rank waits {typical:.0%} of the time for others. Pauses such as "
@@ -118,8 +119,8 @@ def in_words(table: pandas.DataFrame) -> str:
     said = f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
     if len(shares) == 1:
         return f"{said}other one {ms.max():,.1f} ms, {shares.max():.0%} of its time."
-    times, parts = f"{ms[others].min():,.1f} to {ms.max():,.1f} ms", f"{shares.min():.0%} to {shares.max():.0%}"
-    return f"{said}others {times}, {parts} of their time."
+    times, parts = (f"{ms[others].min():,.1f}", f"{ms.max():,.1f}"), (f"{shares.min():.0%}", f"{shares.max():.0%}")
+    return f"{said}others {' to '.join(dict.fromkeys(times))} ms, {' to '.join(dict.fromkeys(parts))} of their time."
 
 
 def _began_in(time: Union, events: pandas.DataFrame) -> np.ndarray:
