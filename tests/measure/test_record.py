@@ -132,7 +132,7 @@ def test_a_trace_recorded_on_a_cpu_says_what_it_lacks(tiny, batch, tmp_path, cap
     assert ranges["us_per_step"].tolist() == pytest.approx((ranges["total_us"] / 2).tolist())
     one_step = trace.steps(4).ranges().set_index("range")
     assert (one_step["count"] == 1).all() and one_step["us_per_step"].equals(one_step["total_us"])
-    tables = (trace.temporal, trace.idle, trace.gaps, trace.kernels, trace.launches, trace.queue, trace.concurrency)
+    tables = (trace.temporal, trace.idle, trace.gaps, trace.kernels, trace.queue, trace.concurrency)
     for table in tables:
         with pytest.raises(labkit.TraceError, match="trace.json.gz: no GPU activity.*CPU"):
             table()
