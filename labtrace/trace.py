@@ -377,11 +377,10 @@ class Trace:
 
         The largest come first. Each cause is taken out by itself, and the trace is played again: see
         `labtrace.findings.remedies`. So a kernel that is hidden behind others costs nothing, and gains cannot be added
-        up. The causes on the host are data loading and those of `labtrace.events.host.divide`: launches, graph
-        launches, memory calls, waiting calls, start-up, other host work. On the GPU they are copies, communication, in
-        a folder of several ranks without the waiting for other ranks, which is a cause of its own, and kinds of compute
-        kernels, by their names. If start-up is a tenth of the recording, its row is the last, and the others are those
-        of the rest.
+        up. The causes on the host are those of `labtrace.events.host.divide`; without "waiting calls", the host never
+        waits for the GPU. On the GPU they are copies, communication, in a folder of several ranks without the waiting
+        for other ranks, which is a cause of its own, pauses between kernels, and kinds of compute kernels, by their
+        names. If start-up is a tenth of the recording, its row is the last, and the others are those of the rest.
 
         Raises:
             TraceError: there is no GPU activity, or no launch.

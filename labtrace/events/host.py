@@ -23,7 +23,7 @@ MEMORY_CALLS = (
 # Programs compiled, graphs instantiated, modules and libraries of kernels loaded.
 COMPILED = r"GraphInstantiate|dynamo_timed|compile_inner|frame_compile|backend_compile|^urProgram|^zeModuleCreate"
 PREPARING = rf"ModuleLoad|LibraryLoad|{COMPILED}"
-START = 1 / 3  # of the steps: what comes in later ones, twice, is no start-up
+START = 0.2  # of the steps: what comes in later ones, twice, is no start-up
 LATER = 0.1  # of the time of calls that allocate memory: if less is later, the earlier ones were the first
 OF_EACH_STEP = rf"Memcpy|{GRAPH_LAUNCHES}|{SYNCHRONISING}"  # no start-up, even in a recording of one step
 START_UP_RATIO, START_UP_US = 100.0, 1e3  # a call is start-up only if it exceeds this, and some this times the median

@@ -157,9 +157,8 @@ class Remedies:
         names = pandas.concat([self.rank.operators["name"], self.table["name"]])
         first = matching(names, CHANNELS_FIRST).any()
         layout = [] if first else ["channels_last"]
-        why = "channels_last alone copies at instance norm and reflection padding: use torch.compile, too; " * bool(
-            first
-        )
+        alone = "channels_last alone copies at instance norm and reflection padding: compile, too; "
+        why = alone if first else ""
         half = "fp16" if self.before_ampere else "bf16"
         products = _either(bits["matrix products"] or ["8-bit numbers", "fewer and smaller products"])
         products += "; sizes that are multiples of 8 or 16"
@@ -178,10 +177,8 @@ class Remedies:
             "fused; work in place",
         }
         if self._mostly("copies", ON_GPU):
-            advice["copies"] = (
-                "no in-place operations on views; for them autograd copies whole tensors, as clone() and "
-            )
-            advice["copies"] += 'contiguous() do; labkit: "out_of_place"'
+            advice["copies"] = "no in-place operations on views; for them autograd copies whole tensors, as clone() "
+            advice["copies"] += 'and contiguous() do; labkit: "out_of_place"'
         if self.missing:
             advice["communication"] = "a recording of all ranks; this one does not tell sending from waiting for others"
         return TRY | advice

@@ -42,9 +42,7 @@ def window(rank: Rank) -> Rank:
     if len(kernels) == len(rank.kernels):
         return rank
     events, gone = rank.recording.events, rank.kernels.drop(kernels.index)
-    in_order = (
-        events[events["category"].isin(GPU_WORK)].sort_values("begin", kind="stable").index
-    )  # as in `Rank.kernels`
+    in_order = events[events["category"].isin(GPU_WORK)].sort_values("begin", kind="stable").index  # as the kernels
     calls = events["category"].isin(CALLS) & events["correlation"].isin(set(gone["correlation"]) - {-1, 0})
     calls &= ~events["correlation"].isin(kernels["correlation"])
     events = events.drop(in_order[gone.index].union(events.index[calls])).reset_index(drop=True)
