@@ -27,14 +27,14 @@ LEAST_STEPS = 4  # with fewer nobody can say how often something comes
 TAIL, TAIL_SHARE, LEAST_CALLS = 10.0, 0.3, 20  # calls that take so many times the median, and so much of the time
 KERNEL_SHARE = 0.5  # of the time of its kind: a kernel that takes more can be named
 # Kernels of PyTorch and of its compiler; the others are somebody's own, which no compiler fuses.
-PYTORCHS = r"at::|elementwise|triton_(?:poi|red|per)_|reduce_kernel|multi_tensor"
+PYTORCHS = r"\bat::|elementwise|triton_[a-z]{3}_|reduce_kernel|multi_tensor"
 
 
 class Kernel(NamedTuple):
     """The kernel that takes most of the time of its kind.
 
     Attributes:
-        name: short, without types and arguments.
+        name: whole, as in the recording.
         share: of the time of its kind, from 0 to 1.
         calls: in words, "3 a step" or, where no step is marked, "12 in all".
         slow, slow_share: how many of its calls take over `TAIL` times their median, and their share of its time.
@@ -114,7 +114,7 @@ def kernel(rank: Rank, table: pandas.DataFrame) -> Kernel:
     name = table["name"][lasting.index[0]]
     slow = lasting[lasting > TAIL * lasting.median()] if len(lasting) >= LEAST_CALLS else lasting[:0]
     own, calls = not re.search(PYTORCHS, name), _a_step(rank, len(lasting))
-    return Kernel(short(name), us.max() / us.sum(), calls, len(slow), slow.sum() / lasting.sum(), own)
+    return Kernel(name, us.max() / us.sum(), calls, len(slow), slow.sum() / lasting.sum(), own)
 
 
 def _a_step(rank: Rank, times: int) -> str:

@@ -19,11 +19,10 @@ from labtrace.events.dialects import COMPUTE, fine_kinds, matching
 from labtrace.events.intervals import Union
 from labtrace.events.rank import Rank
 from labtrace.findings import audit
-from labtrace.findings.culprits import short
 from labtrace.findings.evidence import Slower
 from labtrace.replay.launch_queue import run
 from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
-from labtrace.tables.achieved import PRODUCTS, achieved
+from labtrace.tables.achieved import PRODUCTS, TF32, achieved
 from labtrace.tables.dependencies import dependencies
 from labtrace.tables.gpu import KERNEL_WAIT_US, LONG_DELAY_US
 
@@ -51,7 +50,6 @@ TRY = {
     "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
 }
 # These depend on the recording: on the numbers that most kernels of a kind compute in already, as their names say.
-TF32 = r"tf32|tfloat32|s1688"
 # 16 bits or fewer, in PyTorch's names, Tensile's (Cijk_..._BBS), cuBLAS's (nvjet_hsh, nvjet_tst), and of low precision.
 # Flash attention has no others.
 SIXTEEN = (
@@ -114,6 +112,13 @@ class Remedies:
         self._check_waits(rank)
         self.off = abs(self.wall / (rank.stop - rank.start) - 1)
         self._leave_start_up_out(rank, free, made)
+
+    @cached_property
+    def measuring(self) -> dict[int, tuple[int, ...]]:
+        """The waits after each step that `labkit.record` adds, to measure it."""
+        last = self.table.index[~self.table["step"].duplicated(keep="last")]
+        ours = last if "steps" in (self.rank.recording.stamp or {}) else last[:0]
+        return {place: self.found.waits[place] for place in ours.intersection(list(self.found.waits))}
 
     def _ready(self) -> dict[int, float]:
         """By stream when work of before the recording had ended, in time of the replay: its first kernel waited."""
@@ -211,7 +216,7 @@ class Remedies:
         parts = {cause: us for cause, us in self.parts.items() if us.any() and cause != host.WAITS}
         gains = {cause: self._gain(host_us=self.host_us - us) for cause, us in parts.items()}
         gains |= {host.LAUNCHES: gains.get(host.LAUNCHES, 0.0)}
-        if self.found.waits:  # what they prevent counts: that the host is ahead of the GPU
+        if self.found.waits.keys() - self.measuring.keys():  # what they prevent counts: that the host is ahead
             gains[host.WAITS] = self._gain(host_us=self.host_us - self.parts[host.WAITS], waits=False)
         if self.settings[1]:
             gains[PAUSES] = self._gain(pauses=False)
@@ -277,9 +282,9 @@ class Remedies:
         return self.wall / (self.wall - self._gain(self.host_us - self.parts[cause], kernel_us))
 
     def at_half(self, kernel: str) -> float:
-        """How many times faster it is if the kernels of this short name take half of their time."""
-        names = self.table["name"].map({name: short(name) for name in self.table["name"].unique()})
-        return self.wall / (self.wall - self._gain(kernel_us=self.lasting * np.where(names == kernel, 0.5, 1)))
+        """How many times faster it is if the kernels of this name take half of their time."""
+        ours = self.table["name"] == kernel
+        return self.wall / (self.wall - self._gain(kernel_us=self.lasting * np.where(ours, 0.5, 1)))
 
     def at_first_speed(self, slower: Slower) -> float:
         """How many times faster it is if kernels after a slow-down take as long as before."""
@@ -308,7 +313,7 @@ class Remedies:
     ) -> tuple[list[float], list[float]]:
         """Begins and ends of the kernels."""
         work = host_us.tolist(), kernel_us.tolist(), self.streams, self.found.after
-        kept, (limit, pause) = self.found.waits if waits else {}, self.settings
+        kept, (limit, pause) = self.found.waits if waits else self.measuring, self.settings
         return run(*work, kept, limit, pause if pauses else 0.0, self.ready)[:2]
 
 

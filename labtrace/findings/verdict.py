@@ -161,7 +161,7 @@ def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
     elif alone:
         said += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
     else:
-        said += f": {subject.get(first, f'a faster {first}')} could bring "
+        said += f": {subject.get(first, f'a faster {culprits.short(first)}')} could bring "
         said += _worth(rows.loc[first], "this time") if first in rows.index else f"{played.at_half(first):.2f}x"
     others = shares.index[shares >= LEAST_SHARE].drop([first, host.WAITS], errors="ignore")
     if bound == "compute" and (first in [*COMPUTE, PAUSES] or first not in rows.index):
@@ -171,8 +171,8 @@ def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
     if (slower := evidence.slower(rank)) and (times := played.at_first_speed(slower)) > 1 + LEAST_GAIN:
         first = SLOWER
         said = f"from step {slower.step} on kernels take {slower.ratio:.2f} times as long as before: the GPU's clock "
-        said += "has fallen (heat, power), another program has come, or the inputs have grown. As fast as before, it "
-        said += f"would be {times:.2f}x"
+        said += "has fallen (heat, power), another program has come, or the inputs have grown. Without that, it "
+        said += f"would be {times:.2f}x as fast"
     if played.start_up > MOSTLY_START_UP:
         first = host.START_UP
         said = f"{played.start_up:.0%} of this recording is start-up, and the rest too little to judge a training by. "
@@ -213,11 +213,11 @@ def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> 
     busy = f"the GPU is busy {1 - played.idle:.0%} of the time"
     first = max(halves.index, key=lambda cause: (round(halves[cause], 2), played.shares[cause]))
     kernel = culprits.kernel(rank, played.table[played.kinds == first])
-    tail, own = kernel.slow_share > culprits.TAIL_SHARE, kernel.own and first == "pointwise and other"
-    if kernel.share > culprits.KERNEL_SHARE and (own or tail):
+    if first == "pointwise and other" and kernel.own and kernel.share > culprits.KERNEL_SHARE:
+        tail = kernel.slow_share > culprits.TAIL_SHARE
         slow = f", {kernel.slow:,} of its calls for {kernel.slow_share:.0%} of that" if tail else ""
         share = _most(kernel.share * played.shares[first])
-        return kernel.name, f"{busy}, {share} with {kernel.name}, {kernel.calls}{slow}"
+        return kernel.name, f"{busy}, {share} with {culprits.short(kernel.name)}, {kernel.calls}{slow}"
     return first, f"{busy}, {_most(played.shares[first])} with {ON_GPU.get(first, first)}"
 
 
