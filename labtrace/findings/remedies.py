@@ -49,8 +49,7 @@ TRY = {
     "softmax": "scaled_dot_product_attention; one kernel that never writes the scores; of a loss, cross_entropy",
     "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
 }
-# These depend on the recording: on the numbers that most kernels of a kind compute in already, as their names say.
-# 16 bits or fewer, in PyTorch's names, Tensile's (Cijk_..._BBS), cuBLAS's (nvjet_hsh, nvjet_tst), and of low precision.
+# Kernels in 16 bits or fewer, by PyTorch's names, Tensile's (Cijk_..._BBS) and cuBLAS's (nvjet_hsh, nvjet_tst).
 # Flash attention has no others.
 SIXTEEN = (
     r"(?i)bf16|fp16|f16|half|bfloat|Cijk_[a-z]+_[a-z]+_(?:[bh]|f8)|nvjet_(?:sm\d+_)?[htq]"
@@ -162,8 +161,7 @@ class Remedies:
         names = pandas.concat([self.rank.operators["name"], self.table["name"]])
         first = matching(names, CHANNELS_FIRST).any()
         layout = [] if first else ["channels_last"]
-        alone = "channels_last alone copies at instance norm and reflection padding: compile, too; "
-        why = alone if first else ""
+        why = "channels_last copies at instance norm and reflection padding, unless compiled; " if first else ""
         half = "fp16" if self.before_ampere else "bf16"
         products = _either(bits["matrix products"] or ["8-bit numbers", "fewer and smaller products"])
         products += "; sizes that are multiples of 8 or 16"
@@ -174,8 +172,8 @@ class Remedies:
             "which skips what is masked",
             "convolutions": f"{_either([*bits['convolutions'], *layout] or ['lighter layers'])}; {why}cudnn.benchmark, "
             f'lighter layers; labkit: "{half}", "nhwc"',
-            "layout conversions": f"{_either(layout or ['torch.compile'])}; {why}the channels of weights, too, "
-            'come last; labkit: "nhwc"',
+            "layout conversions": f"{_either(layout or ['torch.compile'])}; {why}pictures and weights in one "
+            'layout; labkit: "nhwc"',
             "matrix products": products,
             "normalisation": f"{_either(['torch.compile', *layout])}; {why}it is fused with its neighbours",
             "pointwise and other": f"{_either(['torch.compile', *bits['pointwise and other'][:1]])}; kernels are "

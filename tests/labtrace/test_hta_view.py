@@ -47,10 +47,8 @@ def test_in_a_notebook_the_table_is_html_which_cuts_no_number(steps, tmp_path, m
 
 def test_hta_gives_a_whole_gap_to_the_host_and_labtrace_until_the_call_ended(steps, tmp_path):
     idle = show.trace(steps.save(tmp_path / "a.json"), "hta", table="idle")
-    assert (
-        rows(idle)["stream 7, host_wait"][:2] == ("50.0", "78.0")
-        and "a whole gap to host_wait" in idle.layout.meta["text"]
-    )
+    assert rows(idle)["stream 7, host_wait"][:2] == ("50.0", "78.0")
+    assert "a whole gap to host_wait" in idle.layout.meta["text"]
 
 
 @pytest.mark.slow

@@ -210,3 +210,32 @@ def test_a_graph_of_more_kernels_than_a_queue_has_room_for_is_one_entry_of_it(tm
             trace.kernel(began + 600 + 6 * number, 5, graph)
     trace = Trace(trace.save(tmp_path / "trace.json"))
     assert trace.what_if().timeline.wall == pytest.approx(29_000, rel=0.05)
+
+
+@pytest.mark.parametrize(("stamp", "waits"), [({}, True), ({"labkit": {"steps": 20}}, False)])
+def test_a_wait_after_each_step_is_a_cause_unless_labkit_measures_with_it(load, stamp, waits):
+    trace = SyntheticTrace(**stamp)
+    for step in range(20):  # 200 us of the host, ten kernels of 60 us, and the wait
+        begin = 810 * step
+        trace.range(f"ProfilerStep#{step}", begin, 809)
+        for number in range(10):
+            trace.launch(begin + 200 + 5 * number, begin + 206 + 60 * number, 60, name="gemm")
+        trace.call(begin + 260, 549, "cudaDeviceSynchronize")
+    found = load(trace).summary().iloc[0]
+    assert ("since the host itself waits for it (cudaDeviceSynchronize, 1 a step)" in found["verdict"]) == waits
+    assert found["first_remedy"] == ("waiting calls" if waits else "launches")
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [("void at::native::vectorized_elementwise_kernel<4, Gelu>(int)", False), ("void mine::march<512u>(float*)", True)],
+)
+def test_a_few_long_calls_are_told_of_somebodys_own_kernel_only(load, name, own):
+    trace, now = SyntheticTrace(), 0
+    for number in range(100):  # PyTorch's kernels take as long as their tensors are large
+        us = 900 if number % 50 == 31 else 9
+        trace.launch(number, 105 + now, us, name=name)
+        now += us + 1
+    found = load(trace).summary().iloc[0]["verdict"]
+    assert ("entirely with march, 100 in all, 2 of its calls for 67% of that: a faster march could" in found) == own
+    assert ("with pointwise and other kernels: torch.compile" in found) != own
