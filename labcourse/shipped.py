@@ -14,8 +14,8 @@ from labkit import measure
 from labkit.data.images import read_picture
 from labkit.devices import pick_device
 from labkit.errors import LabkitError
-from labkit.measure.compare import from_json, read_results
 from labkit.measure.record import noise, record, run_in_subprocess
+from labkit.measure.tables import from_json, read_results
 from labkit.measure.timing import ratios
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.model import Model

@@ -33,7 +33,7 @@ from benchmarks.authoring.survey import RESULTS_FILE
 from labcourse.shipped import BENCHMARK_OFF, DATA, shipped_as
 from labkit.errors import LabkitError
 from labkit.measure import pick
-from labkit.measure.compare import from_json, read_results, write_results
+from labkit.measure.tables import from_json, read_results, write_results
 from labkit.models import MODELS
 from labkit.simulate import read_launches, replay, step_operators, what_if
 from labkit.simulate.cost_model import Roofline

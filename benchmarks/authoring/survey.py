@@ -32,9 +32,11 @@ from benchmarks.authoring.stacks import Found, in_turn, replays, step_of, update
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import LabkitError
 from labkit.measure import alternate, copy_rate, flags, matmul_rate, stamp
-from labkit.measure.compare import SURVEY_FORMAT, as_json, compare, read_results, write_results
+from labkit.measure.compare import compare
 from labkit.measure.record import record
-from labkit.measure.same import relative, take_step
+from labkit.measure.same import relative
+from labkit.measure.states import take_step
+from labkit.measure.tables import SURVEY_FORMAT, as_json, read_results, write_results
 from labkit.measure.timing import has_tf32
 from labkit.variants import nhwc_ends, nhwc_norm
 from labkit.variants.registry import SPEEDUPS

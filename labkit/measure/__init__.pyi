@@ -1,8 +1,6 @@
 from labkit.measure.autotune import candidates as candidates
 from labkit.measure.autotune import pick as pick
 from labkit.measure.autotune import remembered as remembered
-from labkit.measure.compare import load as load
-from labkit.measure.compare import save as save
 from labkit.measure.quality import GOAL as GOAL
 from labkit.measure.quality import shortfall as shortfall
 from labkit.measure.quality import within_spread as within_spread
@@ -18,6 +16,8 @@ from labkit.measure.roofline import matmul_rate as matmul_rate
 from labkit.measure.roofline import multiply_adds as multiply_adds
 from labkit.measure.roofline import roofline_seconds as roofline_seconds
 from labkit.measure.roofline import step_flops as step_flops
+from labkit.measure.tables import load as load
+from labkit.measure.tables import save as save
 from labkit.measure.timing import alternate as alternate
 from labkit.measure.timing import flags as flags
 from labkit.measure.timing import interval as interval

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import ranks
+from labkit.devices import OUT_OF_MEMORY
+from labkit.errors import LabkitError
 from labkit.measure.compare import compare
 from labkit.measure.record import Pair
 from labkit.measure.timing import synchronise
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 FILE = "speedups.json"  # in a run's folder
 SMALLEST = 64  # pixels on a side with which steps are compared
-NOISY = 1.1  # the upper over the lower end of what the baseline is against itself
+HOPELESS = 2  # times as long as the baseline's, in its second update
 
 
 def autotune(
@@ -32,52 +34,77 @@ def autotune(
 ) -> tuple[list[str], list[str]]:
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
-    Each is measured alone. Then, the fastest first, each is added to those chosen so far, and stays if the step gets
-    faster by more than noise and still computes the same. If nothing helps, nothing is chosen. Several
-    ranks try and choose the same, each on its part of the batch. On a CPU the time is that of the process, in which
-    other programs on its cores hardly show.
+    The fastest first, each is added to those chosen so far, and stays if it still computes the same and the step gets
+    faster: by more than noise, or, where noise reaches further, at least by what 95 % of measurements would have shown.
+    If nothing helps, nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU
+    the time is that of the process, in which other programs on its cores hardly show.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
         batch: as in training, (B, 3, H, W) in [-1, 1].
         rounds: measurements of each, at least 6.
-        limit_s: about how long it may take. If need be, it measures with a corner of the pictures, and says so.
+        limit_s: how long it may take. If need be, it measures with a corner of the pictures, and leaves out what it has
+            no time to try; both are said. What has begun is finished.
     """
+    started = time.perf_counter()
     names, said = candidates(make_model)
     clock = time.process_time if batch[0].device.type == "cpu" and not shared() else time.perf_counter
 
     def maker(*names: str) -> Callable[[], Step]:
         return lambda: make_step(make_model(), *names, *shared())
 
-    steps = (2 + 2.5 * len(names)) * (rounds + 7)  # each alone, then half of them beside two others
-    batch = corner(maker()(), batch, limit_s / steps, said)
-    alone = compare({"baseline": maker(), **{name: maker(name) for name in names}}, batch, rounds, clock=clock)
-    again, alone = alone.iloc[1], alone.loc[names].sort_values("times_faster", ascending=False)
+    def left() -> float:
+        return limit_s - max(ranks.largest([time.perf_counter() - started]))
+
+    steps = 2 * 3 * (rounds + 6)  # of a comparison, twice that since the looks take time, too
+    batch = corner(maker()(), batch, limit_s / steps / max(1, len(names)), said)
+    took: dict[str, float] = {}
+    for name in names:
+        try:
+            took[name] = seconds_of(maker(name)(), batch)
+        except (LabkitError, *OUT_OF_MEMORY) as error:
+            said.append(f"{name}: left out, does not run: {error}")
     chosen: list[str] = []
-    for name, row in alone.iterrows():
-        where = ""
-        if row["verdict"] in ("faster", "no difference") and row["times_faster"] > 1:
-            where = f" on top of {', '.join(chosen) or 'the baseline'}"
-            makers = {"without": maker(*chosen), "with": maker(*chosen, name)}
-            row = compare(makers, batch, rounds, clock=clock).loc["with"]
-            if row["verdict"] == "faster":
-                said.append(f"{name}: chosen,{where} {row['why']}")
-                chosen.append(name)
-                continue
-        said.append(f"{name}: left out, {row['verdict']}{where}: {row['why']}")
-    if again["times_faster_high"] > NOISY * again["times_faster_low"]:
-        said.append(f"auto: this machine is too noisy for small gains; {again['why']}")
+    usual, longest = seconds_of(maker()(), batch), 0.0
+    for name in sorted(took, key=lambda name: took[name]):
+        before = left()
+        if took[name] > HOPELESS * usual:
+            said.append(f"{name}: left out, slower: its second update took {took[name] / usual:.1f} times as long")
+            continue
+        if longest > before:
+            said.append(f"{name}: not tried, since {limit_s:g} s are over: choose it by name if it should be used")
+            continue
+        makers = {"without": maker(*chosen), "with": maker(*chosen, name)}
+        row = compare(makers, batch, rounds, clock=clock, limit_s=before / len(took)).loc["with"]
+        longest = max(longest, before - left())
+        where = f"on top of {', '.join(chosen) or 'the baseline'}"
+        if row["verdict"] == "faster":
+            said.append(f"{name}: chosen, {where} {row['why']}")
+            chosen.append(name)
+        elif row["verdict"] == "no difference" and row["times_faster_low"] > 1:
+            said.append(
+                f"{name}: chosen, probably faster {where}, though this machine is too noisy to tell; {row['why']}"
+            )
+            chosen.append(name)
+        else:
+            said.append(f"{name}: left out, {row['verdict']} {where}: {row['why']}")
     return chosen, said
 
 
-def corner(step: Step, batch: Pair, limit_s: float, said: list[str]) -> Pair:
-    """The batch or, where a step with it takes longer, pictures of it halved until it does not, said in a line."""
-    for _ in range(2):  # the first time, memory is allocated and kernels are chosen
+def seconds_of(step: Step, batch: Pair) -> float:
+    """How long the second update of a new step takes: in the first, memory is allocated and kernels are chosen."""
+    for _ in range(2):
         synchronise()
         started = time.perf_counter()
         step(*batch)
         synchronise()
     [took] = ranks.largest([time.perf_counter() - started])
+    return took
+
+
+def corner(step: Step, batch: Pair, limit_s: float, said: list[str]) -> Pair:
+    """The batch or, where a step with it takes longer, pictures of it halved until it does not, said in a line."""
+    took = seconds_of(step, batch)
     side, least = min(batch[0].shape[-2:]), max(SMALLEST, step.model.min_size)
     while took > limit_s and side // 2 >= least and side // 2 % step.model.size_multiple == 0:
         side, took = side // 2, took / 4

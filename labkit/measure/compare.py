@@ -1,16 +1,14 @@
-"""Training steps compared: speed, memory, and whether they compute the same. The table as a file."""
+"""Training steps compared: speed, memory, and whether they compute the same."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import json
 import math
 import statistics
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -22,18 +20,20 @@ from labkit.errors import LabkitError
 from labkit.measure.equivalence import EquivalenceCheck
 from labkit.measure.record import Pair
 from labkit.measure.roofline import matmul_rate, step_flops
-from labkit.measure.same import Update, take_step
+from labkit.measure.same import Update
+from labkit.measure.states import take_step
 from labkit.measure.timing import alternate, interval, ratios, spread
 from labkit.models.step import Step
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS, make_step
-from labtrace.files import atomic_write
 
 if TYPE_CHECKING:
     import pandas
 
 SECOND_BASELINE = "{} again"  # its name: the difference between the two baselines is noise
-TABLE_FORMAT, SURVEY_FORMAT = 1, 2
+SAME = "no difference"
+WORTH_KNOWING = 1.05  # as long as a larger difference could have been missed, more rounds are measured ...
+MOST_ROUNDS = 4  # ... up to so many times those that were asked for
 
 
 def compare(
@@ -42,10 +42,13 @@ def compare(
     rounds: int = 10,
     warmup: int = 3,
     clock: Callable[[], float] = time.perf_counter,
+    limit_s: float = 60,
 ) -> pandas.DataFrame:
     """Times steps in turn, in one process, and judges whether each computes the same as the first one.
 
     cuDNN's benchmark mode is on meanwhile, as in `labkit.fit`.
+
+    Noise hides small differences. While it may hide one of over 5 %, the rounds are doubled, at most twice.
 
     Args:
         steps: functions that make a step, by name. The first is the baseline. Each is called after the same seed, so
@@ -55,6 +58,7 @@ def compare(
         rounds: measurements of each step, at least 6, or there is no 95% interval.
         warmup: rounds that do not count.
         clock: gives seconds, by default wall time.
+        limit_s: more rounds are measured only if they will have ended so many seconds after the beginning.
 
     Returns:
         One row a step, and a second row of the baseline ("... again"), whose difference from the first is noise.
@@ -70,7 +74,7 @@ def compare(
         | images_per_s | 1/s | pictures of either domain, of all ranks |
         | peak_bytes | B | the most in use, with weights and optimiser; NaN on a CPU, where PyTorch does not count |
         | flop_per_s | 1/s | floating-point operations |
-        | share_of_peak | | flop_per_s over the device's measured rate of float32 matrix products |
+        | share_of_peak | | flop_per_s over the measured rate of float32 products; TF32 and 16 bits may exceed it |
         | loss_difference | | the largest relative difference of a loss of the first step |
         | gradient_cosine | | the smallest cosine between a network's first gradient and the baseline's |
 
@@ -80,19 +84,29 @@ def compare(
         The verdict is "baseline", "noise" (the second baseline), "faster", "slower", "no difference", "not equivalent",
         "another model", "inactive", "does not run" or "out of memory".
 
+        Where it is "no difference", `why` says how large one may be that this run could not tell from noise.
+
         A step is "not equivalent" if it computes something else than the baseline, and `why` names the loss term,
-        network, layer or pool that differs. Two checks decide, with the tolerances of `labkit.measure.equivalence`:
+        network, layer or pool that differs:
 
-        - Six updates in float64, from full pools, on a corner of 16 x 16 pixels (or as small as the networks take), the
-          last one at half the learning rate, and another one on 48 x 48: losses, each term's gradient, weights and
-          pools agree to 1e-6. A step that fails in float64 is held to float32's
-          rounding, and `why` says so. A step rounds more only if one of its own classes says
-          ``tolerance = "16-bit"``.
-        - After the timing: counts of updates, learning rates and pools agree, and so does one more update from the same
-          state, to rounding: a loss to 1e-4, the gradient of a term to 5 %.
+        | look | updates | pictures | what has to agree |
+        |---|---|---|---|
+        | first updates | 1 to 24, the last 22 each at another learning rate | 16 x 16, in float64 | all, to 1e-6 |
+        | larger pictures | 1 | 48 x 48, in float64 | all, to 1e-6 |
+        | after the timing | the next one, from the baseline's state | as given | all, to the rounding of their type |
 
-        A fault that begins after the sixth update is not seen if it changes no count, rate or pool, and losses and
-        gradients by less than this. Of an optimiser that is not PyTorch's Adam, only the weights are compared.
+        "All" is losses, each term's gradient, weights, Adam's moments, batch norm's running statistics, pools, counts
+        of updates, learning rates and, in float64, translations in evaluation mode. In float32, rounding is 1e-4 of a
+        loss, 5 % of a term's gradient and 1 % of an update's length; and weights and moments have its digits.
+
+        Not seen is a fault that acts in none of these updates: once in a while after the 24th, only where a loss is
+        small, only on pictures between the sizes. Nor one that is smaller than the rounding above, if it needs larger
+        pictures or float32. Of an optimiser that is not PyTorch's Adam, the weights alone are compared.
+
+        Corners are larger where the networks need it. A step that fails in float64 takes 12 updates on 48 x 48 pixels
+        in float32. A class with ``tolerance = "16-bit"`` that differs in float64 takes them, too, and has 16 bits'
+        rounding: 10 % of a loss, and a cosine of 0.8 between a network's gradient and the baseline's. `why` says so.
+        A step that draws dropout in another order is compared without it, and has to draw anew in every update.
 
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.
@@ -108,12 +122,17 @@ def compare(
     if (again := SECOND_BASELINE.format(next(iter(steps)))) in steps:
         raise LabkitError(f"steps[{again!r}]: the baseline's second row has this name. Give the step another name.")
     with torch.random.fork_rng([batch[0].device] if batch[0].is_cuda else []):
-        return _compare(steps, batch, rounds, warmup, clock)
+        return _compare(steps, batch, rounds, warmup, clock, time.perf_counter() + limit_s)
 
 
 @cudnn_benchmark()
 def _compare(
-    steps: Mapping[str, Callable[[], Step]], batch: Pair, rounds: int, warmup: int, clock: Callable[[], float]
+    steps: Mapping[str, Callable[[], Step]],
+    batch: Pair,
+    rounds: int,
+    warmup: int,
+    clock: Callable[[], float],
+    until: float,
 ) -> pandas.DataFrame:
     import pandas
 
@@ -134,6 +153,8 @@ def _compare(
             failed[name] = "out of memory", f"{str(error).partition('. ')[0]}, with {len(tried)} other steps in memory"
         except LabkitError as error:
             failed[name] = "does not run", str(error)
+        except Exception as error:  # of a class or a function that is not ours
+            failed[name] = "does not run", f"{type(error).__name__}: {error}"
         tried.pop(name, None)
         torch.cuda.empty_cache()  # here, since the handler would keep the memory that ran out
         if name in (baseline, again):
@@ -164,7 +185,13 @@ def _compare(
         name: functools.partial(attempt, name, functools.partial(take_step, one.step, batch, name))
         for name, one in tried.items()
     }
-    seconds = alternate(calls, rounds, warmup, clock=clock)
+    began, seconds = time.perf_counter(), alternate(calls, rounds, warmup, clock=clock)
+    while (n := len(seconds[baseline])) <= MOST_ROUNDS // 2 * rounds and _undecided(seconds, [*tried]):
+        [now] = ranks.largest([time.perf_counter()])
+        if now + (now - began) > until:
+            break
+        more = alternate(calls, n, warmup=0, clock=clock)
+        seconds = {name: [*measured, *more[name]] for name, measured in seconds.items()}
     peak = matmul_rate(batch[0].device)
     noise = interval(ratios(seconds[baseline], seconds[again]))
     images = ranks.count() * len(batch[0])
@@ -194,6 +221,14 @@ def _compare(
     return table
 
 
+def _undecided(seconds: dict[str, list[float]], names: list[str]) -> bool:
+    """Whether noise may hide a difference worth knowing of the third step or a later one. The others are baselines."""
+    baseline, again, *others = (seconds[name] for name in names)
+    noise = interval(ratios(baseline, again))
+    between = [interval(ratios(baseline, measured)) for measured in others]
+    return any(hidden(*one, noise) > WORTH_KNOWING for one in between if speed_verdict(1, one, noise)[0] == SAME)
+
+
 class FirstUpdates(NamedTuple):
     """A step that has made its first three updates, and their numbers for the table."""
 
@@ -215,7 +250,7 @@ def first_updates(step: Step, batch: Pair, name: str, held: int = 0) -> FirstUpd
     flops = step_flops(plain, batch)
     del plain
     first = Update.of(step, batch, name)
-    first = first._replace(displacements={}, after=first.after._replace(weights={}, means={}))
+    first = first._replace(displacements={}, after=first.after._replace(weights={}, means={}, squares={}, buffers={}))
     if batch[0].is_cuda:
         torch.cuda.reset_peak_memory_stats()
     for _ in range(2):
@@ -257,7 +292,8 @@ def speed_verdict(times: float, between: tuple[float, float], noise: tuple[float
         return "faster", _measured(times, between)
     if between[1] < 1 / reach(*noise):
         return "slower", _measured(times, between)
-    return "no difference", f"{_measured(times, between)}; {_against(noise)}"
+    told = f"none above {hidden(*between, noise):.2f}: {_measured(times, between)}; {_against(noise)}"
+    return SAME, told
 
 
 def reach(low: float, high: float) -> float:
@@ -268,65 +304,14 @@ def reach(low: float, high: float) -> float:
     return max(high, 1 / low)
 
 
+def hidden(low: float, high: float, noise: tuple[float, float]) -> float:
+    """How many times faster or slower a step may be, of which this run cannot say more than "no difference"."""
+    return max(reach(low, high), reach(*noise))
+
+
 def _measured(times: float, between: tuple[float, float]) -> str:
     return f"{times:.3f} times faster, between {between[0]:.3f} and {between[1]:.3f}"
 
 
 def _against(noise: tuple[float, float]) -> str:
     return f"the baseline against itself: between {noise[0]:.3f} and {noise[1]:.3f}"
-
-
-def save(table: pandas.DataFrame, path: Path | str) -> Path:
-    """Writes a table of measurements with its ``attrs`` as JSON. NaN becomes null.
-
-    Raises:
-        LabkitError: the file cannot be written.
-    """
-    write_results(as_json(table), Path(path))
-    return Path(path)
-
-
-def load(path: Path | str) -> pandas.DataFrame:
-    """Reads a table that `save` wrote.
-
-    Raises:
-        LabkitError: there is no such file, or it holds no table.
-    """
-    return from_json(read_results(Path(path), TABLE_FORMAT))
-
-
-def write_results(content: dict, path: Path) -> None:
-    """Writes a table's JSON or a survey's results. If that fails, raises `LabkitError` and keeps the old file."""
-    with atomic_write(path) as part:
-        part.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def read_results(path: Path, version: int = SURVEY_FORMAT) -> dict:
-    """The JSON of a file in this format, by default the results of a survey (benchmarks/authoring/survey.py).
-
-    Raises:
-        LabkitError: the file is missing, damaged, or of another format.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LabkitError(f"{path}: no measurements can be read ({error}). Use another file or a copy.") from error
-    if not isinstance(content, dict) or content.get("format") != version:
-        raise LabkitError(f"{path}: no measurements in format {version}, which this version of labkit reads here.")
-    return content
-
-
-def as_json(table: pandas.DataFrame) -> dict:
-    """A table in the types of JSON. `from_json` turns it back."""
-    rows = json.loads(table.to_json(orient="records", double_precision=15))
-    return {"format": TABLE_FORMAT, "attrs": table.attrs, "index": list(table.index), "rows": rows}
-
-
-def from_json(content: dict) -> pandas.DataFrame:
-    """The table that `as_json` turned into `content`."""
-    import pandas
-
-    table = pandas.DataFrame(content["rows"], index=content["index"])
-    table.attrs = content["attrs"]
-    unknown = [column for column in table if table[column].isna().all()]
-    return table.astype(dict.fromkeys(unknown, float))  # a column of nulls alone would be None, not NaN

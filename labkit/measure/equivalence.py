@@ -1,20 +1,17 @@
 """Whether a step computes the same as the baseline: the looks at it, each with its tolerances.
 
 New steps take their first updates in float64, on corners of the pictures, and timed steps take one more afterwards.
-`labkit.measure.same` then compares the two updates.
+`labkit.measure.same` then compares the two updates. docs/speedups.md has a table of what each look can see.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
@@ -23,49 +20,68 @@ from labkit.measure.record import Pair
 from labkit.measure.same import (
     NOT_COMPARED,
     Gradients,
-    State,
     Tolerances,
     Update,
     first_difference,
-    host,
     state_difference,
 )
-from labkit.measure.timing import flags, has_tf32
-from labkit.models.step import Step, place_of
+from labkit.measure.states import State, host, rounded
+from labkit.measure.timing import has_tf32
+from labkit.measure.walks import (
+    SIDES,
+    Maker,
+    Walk,
+    computing_in,
+    corner,
+    full,
+    moved,
+    new,
+    rate,
+    sides,
+    walk,
+    without_dropout,
+)
+from labkit.models.step import Step
 from labkit.variants import has_dropout
 from labkit.variants.registry import SPEEDUPS, make_step
 
 # Seen in float64: 1e-12, but a graph holds its learning rate in float32. In float32, from one state: losses 4e-6;
 # gradients 2e-2, where rounding turns the sign of a pixel in an L1 loss; terms 3e-3; displacements 1e-2, and 0.1 in
-# Adam's first update, which takes signs; distances 4e-4. Weights rounded to bfloat16 go 0.2 elsewhere. In 16 bits:
-# losses 1e-2, gradients 0.5, terms 0.2, distances 3e-2; networks of a few filters round far worse.
+# Adam's first update, which takes signs; distances 4e-4. Weights rounded to bfloat16 go 0.2 elsewhere. In 16 bits, on
+# pictures of 48 pixels or more: losses 1e-2, cosines of gradients 0.86 (0.94 to 0.97 on an H200, at 256 pixels), terms
+# 0.2, distances 3e-2, cosines of displacements 0.6; on 16 pixels, and with a few filters, rounding is far worse.
 FLOAT64 = Tolerances(
     loss=1e-6,
     gradient=1e-6,
+    cosine=-1.0,
     term=1e-6,
     missing_term=0.05,
     smallest_term=1e-3,
     rounding=NOT_COMPARED,
     displacement=1e-6,
     distance=1e-6,
+    heading=-1.0,
+    kept=1e-6,
     exact=True,
 )
 FLOAT32 = FLOAT64._replace(
-    loss=1e-4, gradient=0.1, term=5e-2, smallest_term=5e-2, displacement=0.15, distance=5e-2, exact=False
+    loss=1e-4, gradient=0.1, term=5e-2, smallest_term=5e-2, displacement=0.15, distance=1e-2, kept=5e-2, exact=False
 )
-TF32 = FLOAT32._replace(loss=1e-2, displacement=NOT_COMPARED)
+TF32 = FLOAT32._replace(loss=1e-2, displacement=NOT_COMPARED, distance=5e-2)
 BITS16 = FLOAT32._replace(
-    loss=0.1, gradient=2.0, term=NOT_COMPARED, missing_term=0.25, rounding=0.6, displacement=NOT_COMPARED, distance=0.25
+    loss=0.1,
+    gradient=1.0,
+    cosine=0.8,
+    term=NOT_COMPARED,
+    missing_term=0.25,
+    rounding=0.6,
+    displacement=NOT_COMPARED,
+    distance=0.25,
+    heading=0.3,
+    kept=0.5,
 )
 
-# The looks at new steps. Pixels of a corner, and first updates there: a graph replays from its third, and a fault that
-# begins with the fifth shows. One on larger pictures is enough, since float64 is slow on many GPUs.
-SIDES = {16: 6, 48: 1}
-PRECISIONS = {torch.float64: FLOAT64, torch.float32: FLOAT32}  # the second only for a step that fails in the first
-
-STEP_ERRORS = (LabkitError, RuntimeError, TypeError, *OUT_OF_MEMORY)
-
-Maker = Callable[[], Step]
+STEP_ERRORS = (LabkitError, RuntimeError, TypeError, ValueError, AttributeError, LookupError, *OUT_OF_MEMORY)
 
 
 class EquivalenceCheck:
@@ -80,55 +96,95 @@ class EquivalenceCheck:
     def __init__(self, maker: Maker, baseline: Step, batch: Pair) -> None:
         self.maker, self.baseline, self.batch = maker, baseline, batch
         self.timed, self.state = State.of(baseline), copy.deepcopy(baseline.state_dict())
+        self.full_pools = functools.cache(self._full_pools)  # these are the same for every step that is judged
+        self.walked = functools.cache(functools.partial(self._walk, maker))
 
     def difference(self, maker: Maker, step: Step) -> tuple[str | None, str]:
-        """How the step differs from the baseline, or None, and a note if a check could not run, or ""."""
+        """How the step differs from the baseline, or None, and a note if a look was not possible, or ""."""
         note = ""
-        if all(base in SPEEDUPS.values() for base in declaring_16_bits(step)):  # autocast leaves float64 alone
-            for dtype, allowed in PRECISIONS.items():
-                try:
-                    for small, updates in corners(self.batch, step, dtype):
-                        if reason := self.in_first_updates(maker, step, small, updates, allowed):
-                            return reason, note
-                    break
-                except STEP_ERRORS as error:
-                    note = note or f"float64 could not be tried ({error})"
-                if declaring_16_bits(step):
-                    break
+        own = [base for base in declaring_16_bits(step) if base not in SPEEDUPS.values()]
+        for dtype in SIDES:  # autocast leaves float64 alone
+            try:
+                reason = self.in_first_updates(maker, step, dtype)
+            except STEP_ERRORS as error:
+                note = note or f"float64 could not be tried ({error})"
+                continue
+            if not reason:
+                break
+            if not own or dtype == torch.float32:
+                return reason, note
+            note = f"in float64, {reason}; so it was held to the rounding of 16 bits"
         try:
             reason = self.after_timing(step)
-        except LabkitError as error:
-            reason = str(error)
         except OUT_OF_MEMORY:
             return None, "the memory did not suffice for another look after the timing"
+        except STEP_ERRORS as error:
+            reason = str(error)
         return f"after the timing rounds, {reason}" if reason else None, note
 
-    def in_first_updates(self, maker: Maker, step: Step, small: Pair, updates: int, allowed: Tolerances) -> str | None:
-        """How new steps of both kinds differ in so many first updates, from full pools, on small pictures.
-
-        The last update is at half the learning rate, as a schedule sets it.
+    def in_first_updates(self, maker: Maker, step: Step, dtype: torch.dtype) -> str | None:
+        """How new steps of both kinds differ in their first updates, from full pools, on corners of the pictures.
 
         Raises:
             STEP_ERRORS: one of them fails.
         """
-        dtype = small[0].dtype
+        draws = has_dropout(step.model)
         with computing_in(dtype):
-            filling = new(self.maker, dtype)
-            filling(*small)
-            pools = {pool: full(state) for pool, state in filling.state_dict()["pools"].items()}
-            baseline, mine = new(self.maker, dtype, pools), new(maker, dtype, pools, timed=step)
-            weights = State.of(mine).weights
-            for weight, right in State.of(baseline).weights.items():
-                if not (weights[weight] - right).norm() <= FLOAT64.loss * right.norm():
-                    return f"{weight} does not begin as the baseline's"
-            for k in range(updates):
-                if dtype != torch.float64:  # or rounding soon leads them to different weights
-                    allowed = copy_state(baseline, mine, allowed)
-                if k == updates - 1:
-                    baseline.scale_lr(0.5)
-                    mine.scale_lr(0.5)
-                if reason := in_one_update(mine, baseline, small, k, allowed):
-                    return f"in update {k + 1}, {reason}" if k else reason
+            for side, updates in sides(self.batch, step, dtype).items():
+                reason = None
+                if dtype == torch.float64:
+                    mine, right = self._walk(maker, side, updates, draws, step), self.walked(side, updates, draws)
+                    apart = first_difference(mine.whole, right.whole, FLOAT64, dict)
+                    if not any(ranks.gathered(apart or not mine.translates_as(right))):
+                        continue
+                    if draws:  # maybe in another order
+                        reason = self.repeated_draws(maker, side)
+                    elif not apart:
+                        reason = f"after {updates} updates, it translates otherwise in evaluation mode"
+                if reason := self.first_fault(maker, step, dtype, side, updates) or reason:
+                    return reason
+        return None
+
+    def _walk(self, maker: Maker, side: int, updates: int, dropout: bool, timed: Step | None = None) -> Walk:
+        """Where a new step arrives in float64."""
+        step = new(maker, torch.float64, self.full_pools(torch.float64, side), timed, dropout)
+        return walk(step, corner(self.batch, side, torch.float64), updates)
+
+    def _full_pools(self, dtype: torch.dtype, side: int) -> dict[str, Any]:
+        """States of pools that are full of noise, for pictures of this size."""
+        filling = new(self.maker, dtype)
+        filling(*corner(self.batch, side, dtype))
+        return {pool: full(state) for pool, state in filling.state_dict()["pools"].items()}
+
+    def repeated_draws(self, maker: Maker, side: int) -> str | None:
+        """A loss that does not depend on random numbers, and the baseline's does, in words, or None."""
+        mine, right = (
+            [
+                Update.of(new(one, torch.float64, dropout=True), corner(self.batch, side, torch.float64), seed=seed)
+                for seed in (1, 2)
+            ]
+            for one in (maker, self.maker)
+        )
+        for loss, value in right[0].losses.items():
+            if value != right[1].losses[loss] and mine[0].losses.get(loss) == mine[1].losses.get(loss):
+                return f"{loss} is the same with other random numbers, and the baseline's is not"
+        return None
+
+    def first_fault(self, maker: Maker, step: Step, dtype: torch.dtype, side: int, updates: int) -> str | None:
+        """How the first of so many updates that differs does so, each compared with the baseline's."""
+        pools, small = self.full_pools(dtype, side), corner(self.batch, side, dtype)
+        baseline, mine = new(self.maker, dtype, pools), new(maker, dtype, pools, timed=step)
+        weights = State.of(mine).weights
+        for weight, right in State.of(baseline).weights.items():
+            if not (weights[weight] - right).norm() <= FLOAT64.loss * right.norm():
+                return f"{weight} does not begin as the baseline's"
+        exact, in_float32 = dtype == torch.float64, BITS16 if declaring_16_bits(step) else FLOAT32
+        for k in range(updates):
+            allowed = FLOAT64 if exact else copy_state(baseline, mine, in_float32)
+            baseline.scale_lr(rate(k))
+            mine.scale_lr(rate(k))
+            if reason := in_one_update(mine, baseline, small, k, allowed):
+                return f"in update {k + 1}, {reason}" if k else reason
         return None
 
     def after_timing(self, step: Step) -> str | None:
@@ -136,31 +192,32 @@ class EquivalenceCheck:
 
         Rounding alone soon leads to different weights, but counts, settings and pools have to agree exactly.
         """
-        allowed, timed = timed_tolerances(step), State.of(step)
+        allowed, timed, in_16_bits = timed_tolerances(step), State.of(step), declaring_16_bits(step)
         if getattr(step, "scaler", None):  # it skips an update whose gradients overflow
             timed = timed._replace(counts=self.timed.counts)
         if reason := state_difference(timed, self.timed):
             return reason
+        if not in_16_bits and (short := [one for one in rounded(timed) if one not in rounded(self.timed)]):
+            return f"{short[0]} is rounded to 16 bits"
         self.baseline.load_state_dict(copy.deepcopy(self.state))  # steps judged before have moved it on
         for k in (1, 2):
-            allowed = copy_state(self.baseline, step, allowed)
-            reason = in_one_update(step, self.baseline, self.batch, k, allowed)
-            if reason is None or not declaring_16_bits(step):
+            reason = in_one_update(step, self.baseline, self.batch, k, copy_state(self.baseline, step, allowed))
+            if reason is None or not (in_16_bits or has_dropout(step.model)):
                 break  # in 16 bits, rounding may look like a fault once, but not twice
+            if has_dropout(step.model):  # it may draw in another order
+                without_dropout(step)
+                without_dropout(self.baseline)
         return reason
 
 
 def in_one_update(step: Step, baseline: Step, batch: Pair, k: int, allowed: Tolerances) -> str | None:
     """How an update of a step differs from the baseline's, or None. Both take it, from the same state.
 
-    The pictures are shifted by 3 k pixels, so that a step which keeps those of an earlier call is noticed.
-
     Raises:
         LabkitError: one of them fails.
     """
-    real_a, real_b = (pictures.roll(3 * k, -1).contiguous() for pictures in batch)
-    batch, state = (real_a, real_b), copy.deepcopy(baseline.state_dict())
-    right, mine = Update.of(baseline, batch), Update.of(step, batch)
+    batch, state = moved(batch, k), copy.deepcopy(baseline.state_dict())
+    right, mine = Update.of(baseline, batch, seed=k), Update.of(step, batch, seed=k)
     by_term = functools.cache(functools.partial(gradients_by_term, baseline, state, batch))
     return first_difference(mine, right, allowed, by_term)
 
@@ -171,19 +228,28 @@ def copy_state(baseline: Step, step: Step, allowed: Tolerances) -> Tolerances:
     Returns:
         The tolerances. Displacements are not compared if the moments may differ.
     """
-    state = copy.deepcopy(step.state_dict())
-    kinds, expected = ([(type(one), len(one.state)) for one in own.optimizers.values()] for own in (step, baseline))
-    if kinds != expected:
-        state["optimizers"] = baseline.state_dict()["optimizers"]
-        allowed = allowed._replace(displacement=NOT_COMPARED, distance=NOT_COMPARED)
-    baseline.load_state_dict(state)
+    state, own = copy.deepcopy(step.state_dict()), baseline.state_dict()["optimizers"]
+    for player, expected in own.items():
+        saved = state["optimizers"][player]
+        if saved["kind"] == expected["kind"] and len(saved["state"]) == len(expected["state"]):
+            mine, its = places(step, player), places(baseline, player)  # its groups of weights may be others
+            expected["state"] = {its.index(mine[key]): moments for key, moments in saved["state"].items()}
+        elif saved["state"] or expected["state"]:
+            allowed = allowed._replace(displacement=NOT_COMPARED, distance=NOT_COMPARED, heading=-1.0)
+    baseline.load_state_dict(state | {"optimizers": own})
     return allowed
 
 
+def places(step: Step, player: str) -> list[int]:
+    """The place of each weight of the player's optimiser, in the optimiser's order, among the player's weights."""
+    known = {weight: place for place, weight in enumerate(step.players[player])}
+    return [known[weight] for group in step.optimizers[player].param_groups for weight in group["params"]]
+
+
 def timed_tolerances(step: Step) -> Tolerances:
-    """The tolerances for a timed step: of 16 bits if it declares them, or draws random numbers in another order."""
+    """The tolerances for a timed step."""
     weight = next(step.model.parameters())
-    if declaring_16_bits(step) or has_dropout(step.model):
+    if declaring_16_bits(step):
         return BITS16
     if weight.dtype == torch.float64:
         return FLOAT64
@@ -193,59 +259,6 @@ def timed_tolerances(step: Step) -> Tolerances:
 def declaring_16_bits(step: Step) -> list[type]:
     """The classes of the step, labkit's or the caller's, that say ``tolerance = "16-bit"``."""
     return [base for base in type(step).__mro__ if vars(base).get("tolerance") == "16-bit"]
-
-
-@contextmanager
-def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """Inside, new tensors have this type, without TF32, and nothing is compiled, which would take long."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with flags("off"), torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def new(maker: Maker, dtype: torch.dtype, pools: dict[str, Any] | None = None, timed: Step | None = None) -> Step:
-    """A new step in this type, with these pools, and without dropout, which depends on the order of the passes.
-
-    Raises:
-        LabkitError: its model is that of the step that was `timed`, which would be converted.
-    """
-    torch.manual_seed(0)
-    step = maker()
-    if timed is not None and step.model is timed.model:
-        raise LabkitError("the function that makes it gives one model each time")
-    step.place = place_of(next(step.model.to(dtype).parameters()))  # it is new: nothing to move
-    for layer in step.model.modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd):
-            layer.p = 0.0
-    state = step.state_dict()  # loaded even without pools: an optimiser may have begun with a state
-    step.load_state_dict(state | {"pools": pools or state["pools"]})
-    return step
-
-
-def corners(batch: Pair, step: Step, dtype: torch.dtype) -> Iterator[tuple[Pair, int]]:
-    """Corners of the pictures of two sizes, or as small as the networks accept, and a number of updates for each."""
-    model, given, before = step.model, min(batch[0].shape[-2:]), 0
-    for side, updates in SIDES.items():
-        side = min(given, -(-max(side, model.min_size) // model.size_multiple) * model.size_multiple)
-        if side > before:
-            real_a, real_b = (pictures[..., :side, :side].to(dtype).contiguous() for pictures in batch)
-            yield (real_a, real_b), updates
-        before = side
-
-
-def full(pool: dict[str, Any]) -> dict[str, Any]:
-    """The state of a full pool whose next draw gives back an earlier picture."""
-    kept = pool["pictures"]
-    if kept is None or not len(kept):
-        return pool
-    noise = torch.rand(kept.shape, generator=torch.Generator().manual_seed(0), dtype=kept.dtype) * 2 - 1
-    draws = random.Random(0).getstate()  # its first number is above 1/2
-    rest = {name: value for name, value in pool.items() if name != "ranks"}
-    return {**rest, "filled": len(kept), "random": draws, "pictures": noise.to(kept.device)}
 
 
 class ByTerm:

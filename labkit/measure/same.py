@@ -7,21 +7,17 @@ that the caller wrote are all compared in the same way.
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-import numpy
 import torch
 from torch import Tensor
 
-from labkit.devices import OUT_OF_MEMORY
-from labkit.errors import LabkitError
 from labkit.measure.record import Pair
+from labkit.measure.states import State, by_network, displacements, take_step, vector
 from labkit.models.step import Step
 
 Gradients = dict[str, Tensor]  # by the name of the weight
-ADAM_SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")
 
 
 class Tolerances(NamedTuple):
@@ -29,12 +25,15 @@ class Tolerances(NamedTuple):
 
     loss: float  # each loss, and a pool's pictures
     gradient: float  # ||difference|| of a network's gradients
+    cosine: float  # the smallest one between two gradients of a network
     term: float  # the length of one loss term's gradient in a network
     missing_term: float  # a term counts as missing if at most this part of its gradient is left
     smallest_term: float  # a term is judged if its gradient is longer than this share of the longest term's
     rounding: float  # terms are judged if ||difference|| of the network's gradients is at most this
     displacement: float  # ||difference|| of a network's displacements, the changes of its weights in one update
     distance: float  # the length of that displacement
+    heading: float  # the smallest cosine between two displacements of a network
+    kept: float  # ||difference|| of Adam's second moments, and of batch norm's running statistics, in a network
     exact: bool  # whether gradients differ by whole loss terms, and not by rounding
 
 
@@ -42,57 +41,6 @@ NOT_COMPARED = 1e9  # a tolerance that every number meets
 NEGLIGIBLE_GRADIENT = 1e-3  # of its network's: before a norm, a bias has a gradient by rounding only
 EQUAL_SHARES = 1e-3  # shares of several terms that differ by less are one factor of the whole gradient
 LEAST_EXPLAINED = 0.2  # a term is blamed if it explains more than this share of a difference
-
-
-def take_step(step: Step, batch: Pair, name: str) -> dict[str, Tensor]:
-    """Runs the step once.
-
-    Raises:
-        LabkitError: the step fails, or returns no losses. The message has the step's `name` and the player that fails.
-    """
-    try:
-        return dict(step(*batch).items())
-    except (LabkitError, *OUT_OF_MEMORY):
-        raise
-    except Exception as error:
-        frames = list(traceback.walk_tb(error.__traceback__))
-        players = [frame.f_locals["player"] for frame, _ in frames if isinstance(frame.f_locals.get("player"), str)]
-        frame, line = frames[-1]
-        raise LabkitError(
-            f"step {name!r} fails{f' in the {players[-1]}' if players else ''} ({type(error).__name__}: {error}; "
-            f"{frame.f_code.co_filename}, line {line}). It should take two batches and return its losses by name, as "
-            "labkit's own steps do."
-        ) from error
-
-
-class State(NamedTuple):
-    """A CPU copy of a step's state: tensors by the name of the weight, numbers by a description in words."""
-
-    weights: dict[str, Tensor]  # not batch norm's running statistics, which training does not use
-    means: dict[str, Tensor]  # Adam's first moments, if it is PyTorch's Adam; else the weights alone are compared
-    counts: dict[str, int]  # Adam's steps
-    settings: dict[str, Any]  # of optimisers and pools
-    pools: dict[str, dict[str, Any]]
-
-    @classmethod
-    def of(cls, step: Step) -> State:
-        """The state that `step` is in."""
-        named = dict(step.model.named_parameters())
-        adams = [optimizer for optimizer in step.optimizers.values() if "betas" in optimizer.param_groups[0]]
-        kept = {weight: own for optimizer in adams for weight, own in optimizer.state.items()}
-        adam = {name: kept[weight] for name, weight in named.items() if "exp_avg_sq" in kept.get(weight, {})}
-        settings: dict[str, Any] = {f"size of the pool {name}": pool.size for name, pool in step.model.pools.items()}
-        for player, optimizer in step.optimizers.items():
-            group = optimizer.param_groups[0]
-            settings[f"learning rate of the {player}"] = float(str(numpy.float32(float(group["lr"]))))  # as in a graph
-            settings |= {f"{name} of the {player}": group[name] for name in ADAM_SETTINGS if name in group}
-        return cls(
-            {name: host(weight) for name, weight in named.items()},
-            {name: host(own["exp_avg"]) for name, own in adam.items()},
-            {f"number of Adam's steps for {name}": int(own["step"]) for name, own in adam.items()},
-            settings,
-            {name: pool.state_dict() for name, pool in step.model.pools.items()},
-        )
 
 
 class Distance(NamedTuple):
@@ -118,13 +66,13 @@ class Update(NamedTuple):
     after: State
 
     @classmethod
-    def of(cls, step: Step, batch: Pair, name: str = "given") -> Update:
-        """Runs the step once, always with the same random numbers.
+    def of(cls, step: Step, batch: Pair, name: str = "given", seed: int = 0) -> Update:
+        """Runs the step once, with the random numbers of this seed.
 
         Raises:
             LabkitError: as `take_step`.
         """
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         before = State.of(step)
         losses = {loss: value.item() for loss, value in take_step(step, batch, name).items()}
         after = State.of(step)
@@ -133,8 +81,7 @@ class Update(NamedTuple):
             weight: (mean - beta * before.means.get(weight, torch.zeros_like(mean))) / (1 - beta)
             for weight, mean in after.means.items()
         }
-        displacements = {weight: value - before.weights[weight] for weight, value in after.weights.items()}
-        return cls(losses, gradients, displacements, after)
+        return cls(losses, gradients, displacements(before, after), after)
 
     def distance(self, right: Update) -> Distance:
         """How far this update is from the `right` one."""
@@ -155,24 +102,6 @@ def relative(value: float, right: float) -> float:
     return 0.0 if value == right else abs(value - right) / (abs(right) or math.nan)
 
 
-def host(tensor: Tensor) -> Tensor:
-    """A copy on the CPU."""
-    return tensor.detach().to("cpu", copy=True)
-
-
-def by_network(by_name: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The tensors of each network, by its name."""
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, value in by_name.items():
-        parts.setdefault(name.partition(".")[0], {})[name] = value
-    return parts
-
-
-def vector(by_name: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> Tensor:
-    """The values of the weights in `like` as one vector, with zeros for a weight without a value."""
-    return torch.cat([by_name.get(name, torch.zeros_like(part)).flatten().double() for name, part in like.items()])
-
-
 def first_difference(
     mine: Update, right: Update, allowed: Tolerances, terms: Callable[[], dict[str, Gradients]]
 ) -> str | None:
@@ -187,6 +116,7 @@ def first_difference(
         or _losses_difference(mine, right, allowed)
         or _gradients_difference(mine, right, allowed, terms)
         or _displacements_difference(mine, right, allowed)
+        or kept_difference(mine.after, right.after, allowed.kept)
     )
 
 
@@ -196,14 +126,13 @@ def state_difference(mine: State, right: State) -> str | None:
 
 
 def _names_difference(mine: dict[str, float], right: dict[str, float]) -> str | None:
-    if missing := [name for name in right if name not in mine]:
-        return f"it leaves out {', '.join(missing)}"
-    added = [name for name in mine if name not in right]
-    return f"it adds {', '.join(added)}" if added else None
+    """What is missing. A number that it returns beside the losses may be of any kind: what it learns is compared."""
+    missing = [name for name in right if name not in mine]
+    return f"it leaves out {', '.join(missing)}" if missing else None
 
 
 def _numbers_difference(mine: State, right: State) -> str | None:
-    """Settings, and counts of Adam's steps. A number that the step's optimiser does not have is not compared."""
+    """Settings and counts. A number that the step's optimiser does not have is not compared."""
     expected = right.settings | right.counts
     for description, value in (mine.settings | mine.counts).items():
         if value != expected.get(description):
@@ -260,11 +189,14 @@ def _gradients_difference(
     for network, expected in by_network({name: part for name, part in its.items() if name in own}).items():
         difference, length = vector(own, expected) - vector(its, expected), vector(its, expected).norm()
         near = difference.norm() <= allowed.gradient * length
+        cosine = torch.cosine_similarity(vector(own, expected), vector(its, expected), dim=0).item()
         if not (near and allowed.exact) and difference.norm() <= allowed.rounding * length:
             if reason := _wrong_term(network, expected, difference, terms(), allowed):
                 return reason
         if not near:
             return f"the gradients of {network} differ from the baseline's by {(difference.norm() / length).item():.2g}"
+        if not cosine >= allowed.cosine and length:
+            return f"the gradients of {network} point elsewhere: their cosine with the baseline's is {cosine:.2f}"
     return None
 
 
@@ -306,4 +238,22 @@ def _displacements_difference(mine: Update, right: Update, allowed: Tolerances) 
             return f"the weights of {network} go elsewhere, by {(difference / distance).item():.2g} of their way"
         if not abs(own.norm() - distance) <= allowed.distance * distance:
             return f"an update moves {network} {(own.norm() / distance).item():.3g} times as far"
+        if not (cosine := torch.cosine_similarity(own, its, dim=0).item()) >= allowed.heading and distance:
+            return f"the weights of {network} go elsewhere: the cosine of their way with the baseline's is {cosine:.2f}"
+    return None
+
+
+def kept_difference(mine: State, right: State, allowed: float) -> str | None:
+    """Second moments or running statistics of a network that differ by more than the share `allowed`, or None.
+
+    Those that the step's optimiser does not have are not compared.
+    """
+    for what, own, its in (
+        ("Adam's second moments", mine.squares, right.squares),
+        ("batch norm's running statistics", mine.buffers, right.buffers),
+    ):
+        for network, like in by_network({name: one for name, one in its.items() if name in own}).items():
+            difference = (vector(own, like) - vector(like, like)).norm()
+            if not difference <= allowed * vector(like, like).norm():
+                return f"{what} of {network} differ from the baseline's"
     return None

@@ -32,23 +32,31 @@ def alternate(
     synchronise: Callable[[], None] = synchronise,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds that each of the `steps` took, `rounds` times, taken in turn: a, b, a, b, ...
+    """Seconds that each of the `steps` took, `rounds` times, taken in turn: a, b, b, a, ...
 
     We take turns because a machine's speed drifts: of two long runs, one after the other, the second might only have
-    met a slower machine. Each measurement begins and ends with a synchronisation, so that on a GPU it covers the
-    step's work and not only its launches. The first `warmup` rounds do not count: in them memory is allocated and
-    kernels are chosen. Of several ranks the slowest counts.
+    met a slower machine. The order changes from round to round, because a step may be faster in one place than in
+    another, for what its neighbour leaves in the caches. Each measurement begins and ends with a synchronisation, so
+    that on a GPU it covers the step's work and not only its launches. The first `warmup` rounds do not count: in them
+    memory is allocated and kernels are chosen. Of several ranks the slowest counts.
     """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in tqdm(range(warmup + rounds), "rounds", delay=5):
-        for name, step in steps.items():
+        for name in in_order([*steps], turn):
             synchronise()
             started = clock()
-            step()
+            steps[name]()
             synchronise()
             if turn >= warmup:
                 seconds[name].append(clock() - started)
     return {name: ranks.largest(measured) for name, measured in seconds.items()}
+
+
+def in_order(names: list[str], turn: int) -> list[str]:
+    """The order of a round, from 0 on: every two rounds begin with the next name, and the second goes backwards."""
+    first = turn // 2 % len(names)
+    order = names[first:] + names[:first]
+    return order[::-1] if turn % 2 else order
 
 
 def ratio(seconds: list[float], baseline: list[float]) -> float:

@@ -27,7 +27,8 @@ class Recompute(SpeedUp, CycleGANStep):
     name = "recompute"
     changes = "activations inside generators are computed again in the backward pass"
     improves = "memory"
-    needs = "CycleGAN; time for a second forward pass of the generators"
+    needs = "CycleGAN; time for a second forward pass of the generators; not with batch norm"
+    batch_norm_would = "count each batch twice in its running statistics"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.draws = bool(self.model.custom) or has_dropout(self.model)  # a custom network may draw anywhere

@@ -15,7 +15,7 @@ from benchmarks.authoring.evidence import best_stacks, foretold_rows, ship, thin
 from benchmarks.authoring.survey import Item
 from labcourse import shipped
 from labkit.errors import LabkitError
-from labkit.measure.compare import SURVEY_FORMAT, read_results, write_results
+from labkit.measure.tables import SURVEY_FORMAT, read_results, write_results
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from benchmarks.authoring.apart import Apart
 from benchmarks.authoring.plan import TINY, Item, gpu_plan, rehearsal_plan
 from benchmarks.authoring.survey import NO_TIME, survey
 from labkit import LabkitError
-from labkit.measure.compare import SURVEY_FORMAT, from_json
+from labkit.measure.tables import SURVEY_FORMAT, from_json
 from labkit.stamp import stamp
 
 pytestmark = pytest.mark.slow

@@ -105,8 +105,16 @@ def test_a_difference_within_the_baseline_s_own_noise_is_none(small, batch):
         "baseline": lambda: labkit.make_step(small(), uneven),
         "a little faster": lambda: labkit.make_step(small(), clock.taking(0.95)),
     }
-    table = labkit.compare(steps, batch(size=16), rounds=9, clock=clock)
-    assert table.loc["a little faster", "verdict"] == "no difference"
+    row = labkit.compare(steps, batch(size=16), rounds=9, clock=clock, limit_s=0).loc["a little faster"]
+    assert row["verdict"] == "no difference" and row["why"].startswith(f"none above {row['times_faster_high']:.2f}: ")
+
+
+def test_as_long_as_noise_may_hide_what_is_worth_knowing_there_are_more_rounds(compared):
+    clock = Clock()
+    wavering = clock.taking(*[1.0] * 6, *[0.8, 1.3] * 8, *[0.95] * 30)  # the first ones are not timed
+    seconds = compared(clock, wavering=[wavering]).attrs["seconds"]
+    assert {len(measured) for measured in seconds.values()} == {24}
+    assert len(compared(clock, same=[clock.taking(1.0)]).attrs["seconds"]["same"]) == 6
 
 
 def test_a_step_that_computes_something_else_is_not_equivalent_however_fast(compared):
@@ -235,7 +243,7 @@ def test_memory_that_does_not_suffice_after_the_timing_costs_that_look_only(comp
 
 
 def test_a_baseline_that_fails_in_a_timing_round_is_refused(small, batch):
-    with pytest.raises(LabkitError, match="base, the baseline, does not run: .*ZeroDivisionError"):
+    with pytest.raises(LabkitError, match="base( again)?, the baseline, does not run: .*ZeroDivisionError"):
         labkit.compare({"base": lambda: labkit.make_step(small(), RaisesInARound)}, batch())
 
 
@@ -353,30 +361,48 @@ def test_the_report_opens_without_a_network(table, tmp_path):
     assert "Imaginary GPU" in page and "&lt;fast&gt;" in page and "<fast>" not in page
 
 
-def test_speedups_are_stacked_as_long_as_they_help_beyond_noise(tiny, batch, monkeypatch):
-    gains = {"batched": 1.3, "fused_adam": 1.2, "bf16": 1.5, "out_of_place": 0.8}
-    tried = []
+@pytest.fixture
+def tried(monkeypatch):
+    """A function that sets what each speed-up gains, and returns the list of the stacks that are then compared."""
 
-    def compare(makers, batch, rounds, clock):
-        if "without" in makers:
-            names = [speedup.name for speedup in type(makers["with"]()).__mro__ if "name" in vars(speedup)]
-            tried.append(names)
-            verdict = "no difference" if "fused_adam" in names else "faster"
-            return pandas.DataFrame({"verdict": verdict, "why": "measured"}, index=["with"])
-        names = ["baseline", "again", *makers]
-        rows = {name: {"times_faster": gains.get(name, 0.9), "verdict": "faster", "why": "alone"} for name in names}
-        rows["again"] |= {"times_faster_low": 0.8, "times_faster_high": 1.2}
-        return pandas.DataFrame.from_dict(rows, orient="index")
+    def gaining(**gains):
+        stacks = []
 
-    monkeypatch.setattr(choosing, "compare", compare)
+        def compare(makers, batch, rounds, clock, limit_s):
+            stacks.append([one.name for one in type(makers["with"]()).__mro__ if "name" in vars(one)])
+            verdict, low = gains[max(stacks[-1], key=[*gains].index)]
+            return pandas.DataFrame({"verdict": verdict, "why": "why", "times_faster_low": low}, index=["with"])
+
+        monkeypatch.setattr(choosing, "compare", compare)
+        return stacks
+
+    return gaining
+
+
+def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, monkeypatch, tried):
+    took = {"bf16": 0.5, "batched": 0.6, "fused_adam": 0.7, "out_of_place": 2.5}
+    monkeypatch.setattr(choosing, "candidates", lambda make: ([*took], []))
+    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: took.get(getattr(type(step), "name", ""), 1.0))
+    same = "no difference"
+    stacks = tried(bf16=("faster", 1.4), batched=(same, 1.01), fused_adam=(same, 0.99))
     names, said = labkit.autotune(tiny, batch())
     assert names == ["bf16", "batched"]
-    assert [set(stack) for stack in tried] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
+    assert [set(stack) for stack in stacks] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
     told = dict(line.split(": ", 1) for line in said)
+    assert told["bf16"] == "chosen, on top of the baseline why" and "too noisy to tell" in told["batched"]
     assert told["fused_adam"].startswith("left out, no difference on top of bf16, batched: ")
-    assert told["recompute"] == "not tried, it improves memory"
-    assert told["out_of_place"].startswith("left out")
-    assert told["auto"] == "this machine is too noisy for small gains; alone"
+    assert told["out_of_place"] == "left out, slower: its second update took 2.5 times as long"
+
+
+def test_when_the_time_is_over_it_chooses_from_what_it_has(tiny, batch, monkeypatch, tried):
+    monkeypatch.setattr(choosing, "candidates", lambda make: (["bf16", "batched"], []))
+    seconds = iter([0.0, 0.0, *[40.0] * 9])  # the first comparison takes 40 of 60
+    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: 1.0)
+    monkeypatch.setattr(choosing.time, "perf_counter", lambda: next(seconds))
+    stacks = tried(bf16=("faster", 1.4))
+    names, said = labkit.autotune(tiny, batch(), limit_s=60)
+    assert names == ["bf16"] and len(stacks) == 1
+    assert said[-1].startswith("batched: not tried, since 60 s are over")
 
 
 def test_what_batch_norm_rules_out_is_not_tried(tiny):
@@ -412,17 +438,16 @@ def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_p
 
 
 def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):
-    def compare(makers, batch, rounds, clock):
-        row = {"times_faster": 2.0, "times_faster_low": 2.0, "times_faster_high": 2.0, "verdict": "faster", "why": ""}
-        rows = {name: dict(row) for name in makers}
+    def compare(makers, batch, rounds, clock, limit_s):
+        row = {"verdict": "faster", "why": "", "times_faster_low": 2.0}
         try:
-            for maker in makers.values():
-                maker()
+            makers["with"]()
         except LabkitError as error:
-            rows["with"] = {"times_faster": math.nan, "verdict": "does not run", "why": str(error)}
-        return pandas.DataFrame.from_dict(rows, orient="index")
+            row = {"verdict": "does not run", "why": str(error), "times_faster_low": math.nan}
+        return pandas.DataFrame([row], index=["with"])
 
     monkeypatch.setattr(choosing, "compare", compare)
+    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: 1.0)
     names, said = labkit.autotune(tiny, batch())
     assert ("bf16" in names) != ("fp16" in names)
     assert any("exclude each other" in line for line in said)

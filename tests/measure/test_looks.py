@@ -1,0 +1,183 @@
+"""Steps that go wrong where only one look sees it: in direction, in what Adam keeps, in evaluation mode, or late."""
+
+import re
+
+import pytest
+import torch
+from test_compare_catches import VERY_SMALL, AfterTiming, Calls, WithOwnAdam, equivalence_of
+from tiny import one_block
+from torch import nn
+
+from labkit.measure.equivalence import BITS16, EquivalenceCheck
+
+
+class Turned:
+    """The gradients of one network are turned round."""
+
+    networks = ("G_A",)
+
+    def backward(self, loss, player):
+        super().backward(loss, player)
+        for name, weight in self.model.named_parameters():
+            if weight.grad is not None and name.startswith(self.networks):
+                weight.grad = self.turned(weight.grad)
+
+    def turned(self, gradient):
+        return -0.99 * gradient
+
+
+class Climbs(Turned):
+    tolerance = "16-bit"
+
+
+class Rounded16(Climbs):
+    """Not by autocast, so that float64 is no help."""
+
+    def turned(self, gradient):
+        return gradient.bfloat16().to(gradient)
+
+
+class AtRandom(Climbs):
+    networks = ("D_B",)
+
+    def turned(self, gradient):
+        noise = torch.randn_like(gradient)
+        return 0.5 * gradient + 0.87 * noise * gradient.norm() / noise.norm()
+
+
+class ClimbsWithOwnAdam(WithOwnAdam, Climbs):
+    pass
+
+
+class ClimbsEveryEighth(Calls, Turned):
+    def turned(self, gradient):
+        return gradient if self.calls % 8 else -gradient
+
+
+class ClimbsEveryEighthRounded(ClimbsEveryEighth):
+    tolerance = "16-bit"
+
+    def turned(self, gradient):
+        return super().turned(gradient.bfloat16().to(gradient))
+
+
+class OneChangeOfTheRate:
+    """As a schedule that was read once."""
+
+    changed = False
+
+    def scale_lr(self, factor):
+        if not self.changed:
+            super().scale_lr(factor)
+        self.changed = factor != 1
+
+
+class MomentsIn16Bits(AfterTiming):
+    kept = "exp_avg"
+
+    def update(self, player):
+        super().update(player)
+        for own in self.optimizers[player].state.values():
+            if own[self.kept].dtype == torch.float32:
+                own[self.kept].copy_(own[self.kept].bfloat16())
+
+
+class SquaresIn16Bits(MomentsIn16Bits):
+    kept = "exp_avg_sq"
+
+
+class LongerAfterTiming(AfterTiming):
+    def update(self, player):
+        before = [weight.detach().clone() for weight in self.players[player]]
+        super().update(player)
+        with torch.no_grad():
+            for weight, old in zip(self.players[player], before, strict=True):
+                weight.lerp_(old, -0.03 if self.begun() else 0.0)
+
+
+class TranslatesOtherwise:
+    def build(self, betas):
+        self.model.G_A.register_forward_hook(lambda net, _, out: out if net.training else 0.9 * out)
+        return super().build(betas)
+
+
+class FixedStatistics:
+    def build(self, betas):
+        for layer in self.model.modules():
+            layer.momentum = 0.0
+        return super().build(betas)
+
+
+class SameMasks:
+    def run(self, batch):
+        torch.manual_seed(7)
+        return super().run(batch)
+
+
+class NoMasks:
+    def run(self, batch):
+        for layer in self.model.modules():
+            layer.train(not isinstance(layer, nn.Dropout))
+        return super().run(batch)
+
+
+ANOTHER = " differ from the baseline's by "
+FOUND = {
+    Climbs: f"the gradients of G_A{ANOTHER}2",
+    ClimbsWithOwnAdam: "the weights of G_A go elsewhere: the cosine of their way with the baseline's is -1.00",
+    AtRandom: "(in update .*, )?the gradients of D_B (point elsewhere|differ)",
+    ClimbsEveryEighth: "in update 8, the gradients of G_A are -1 times the baseline's",
+    ClimbsEveryEighthRounded: f"in update 8, the gradients of G_A{ANOTHER}2",
+    OneChangeOfTheRate: "in update 4, the learning rate of the generators is ",
+    MomentsIn16Bits: "after the timing rounds, Adam's first moment of .* is rounded to 16 bits",
+    SquaresIn16Bits: "after the timing rounds, Adam's second moment of .* is rounded to 16 bits",
+    LongerAfterTiming: "after the timing rounds, an update moves .* 1.03 times as far",
+    TranslatesOtherwise: "after 24 updates, it translates otherwise in evaluation mode",
+}
+
+
+@pytest.fixture(scope="module")
+def judged(tiny, batch):
+    return equivalence_of(tiny, batch(1), **VERY_SMALL)
+
+
+@pytest.mark.parametrize(("fool", "part"), FOUND.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_a_look_finds_it(judged, fool, part):
+    noted = getattr(fool, "tolerance", "") == "16-bit"
+    assert re.match(part, judged(fool, noted=noted) or "nothing found")
+
+
+def test_rounding_to_16_bits_is_no_fault_of_a_class_that_says_so(judged):
+    assert judged(Rounded16, noted=True) is None
+
+
+def test_a_direction_is_bounded_where_its_length_is_right(judged):
+    """Without the bound, what is half noise would pass."""
+    assert BITS16.cosine > 0.5 and "D_B" in judged(AtRandom, noted=True)
+
+
+def test_running_statistics_are_compared(tiny, batch):
+    judged = equivalence_of(tiny, batch(2, size=16), generator=one_block("batch"), norm="batch")
+    assert judged(FixedStatistics) == "batch norm's running statistics of G_A differ from the baseline's"
+
+
+@pytest.mark.parametrize("stack", [[SameMasks], [NoMasks], ["batched"], ["bf16"], ["recompute"]], ids=str)
+def test_dropout_may_be_drawn_in_another_order_and_has_to_be_drawn(tiny, batch, stack):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.InstanceNorm2d(4), nn.ReLU(), nn.Dropout(), nn.Conv2d(4, 3, 3, padding=1)
+    judged = equivalence_of(tiny, batch(2), generator=nn.Sequential(*layers, nn.Tanh()))
+    found = judged(*stack)
+    assert found is None if isinstance(stack[0], str) else "is the same with other random numbers" in found
+
+
+def test_what_a_look_cannot_take_is_that_step_s_own_fault(tiny, batch, monkeypatch):
+    """An error of any kind costs a look of this row, and no other row."""
+
+    def fails(*_):
+        raise ValueError("another set of weights")
+
+    judged = equivalence_of(tiny, batch(1), **VERY_SMALL)
+    monkeypatch.setattr(EquivalenceCheck, "first_fault", fails)
+    monkeypatch.setattr("labkit.measure.equivalence.walk", fails)
+    monkeypatch.setattr("labkit.measure.equivalence.copy_state", fails)
+    assert judged("out_of_place", noted=True) == "after the timing rounds, another set of weights"
