@@ -64,6 +64,8 @@ def test_the_readme_and_the_pages_quote_the_survey():
     steps = labcourse.gpu_steps().query("model == 'CycleGAN'").set_index(["batch_size", "speedups"])
     ms, _, times, low, high = steps.loc[(1, "graph+batched+fused_adam+out_of_place+bf16")].iloc[1:6]
     two = labcourse.gpu_streams().query("benchmark")
+    idle = "{:.0f} to {:.0f} %".format(*(100 - 100 * 37.0 / end for end in plain[::23]))  # busy, launches: notebook 05
+    launch = "took {:.1f} to {:.1f} us".format(*(1e3 * end / 4677 for end in plain[::23]))
     day = f"took {plain[0]:.0f} to {plain[-1]:.0f} ms that day"
     over = f"{plain[0] / ms:.1f} to {plain[-1] / ms:.1f} over all plain steps"
     race = "({:.2f} to {:.2f}".format(*two[["low", "high"]].iloc[0])
@@ -72,6 +74,7 @@ def test_the_readme_and_the_pages_quote_the_survey():
     pages = [Path(shipped.__file__).parents[1] / name for name in ("README.md", "docs/speedups.md", "docs/trust.md")]
     readme, speedups, trust = (" ".join(page.read_text(encoding="utf-8").split()) for page in pages)
     assert len(plain) == 24 and f"{day} ({steps['ms'][1, 'baseline']:.0f} in" in readme and day in trust
+    assert f"idle for {idle} of it" in readme and launch in trust
     assert f"{ms:.0f} ms: {times:.1f} times faster in turn" in readme and f"{times:.1f} times as fast" in speedups
     assert over in readme and f"({low:.1f} to {high:.1f} in its comparison; {over}" in speedups and ends in trust
     assert all(race in page and gain in page for page in (speedups, trust))
