@@ -233,7 +233,7 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
 
     | column | unit | meaning |
     |---|---|---|
-    | alone_ms, ms | milliseconds | of a step after the recording, in the process that the profiler slowed, and in it |
+    | alone_ms, ms | milliseconds | of a step after the recording, in the process that it slowed, and in the recording |
     | busy_ms, sum_ms | milliseconds | of a step's kernels, the union and the sum |
     | launches | | kernels of a step |
     | ms, and a kind | milliseconds | the sum of these kernels of a step; NaN if there are none |
