@@ -211,16 +211,20 @@ def predictions(items: Iterable[Item], roofline: Roofline) -> pandas.DataFrame:
 
 def foretold_rows(name: str) -> str:
     """The rows of the table in docs/trust.md: the steps of a survey beside what was foretold of them."""
-    table = labcourse.gpu_steps(name).sort_values(["batch_size", "model", "ms"], ascending=[True, True, False])
+    table = labcourse.gpu_steps(name).sort_values(["batch_size", "model", "times_faster"])
+    simulated = table.set_index(["model", "batch_size", "speedups"])["SIMULATED_ms"]
     rows = []
     for step in table.itertuples():
-        stack = step.speedups.replace("batched+fused_adam+out_of_place", "fewer launches").replace("+", ", ")
-        called = stack if step.model == "CycleGAN" else f"one generator, deviation loss for both domains: {stack}"
-        against = f"{step.times_faster:.2f}" if step.verdict != "noise" else ""
-        foretold = (
-            "|" if math.isnan(step.SIMULATED_ms) else f"{step.SIMULATED_ms:.1f} | {step.SIMULATED_ms / step.ms:.2f}"
-        )
-        rows.append(f"| {step.batch_size} | {called} | {step.ms:.1f} | {against} | {foretold} |")
+        own, called = "baseline", step.speedups.replace("batched+fused_adam+out_of_place", "fewer launches")
+        if step.model != "CycleGAN":
+            own, called = step.speedups, f"one generator, deviation loss for both domains: {called}"
+        faster, foretold, played = "", "", simulated["CycleGAN", step.batch_size, own] / step.SIMULATED_ms
+        if step.verdict != "noise":
+            faster = f"{step.times_faster:.2f} ({step.low:.2f} to {step.high:.2f})"
+            foretold = f"{played:.2f}"
+        cells = [step.batch_size, called.replace("+", ", "), f"{step.ms:.1f}", f"{step.baseline_ms:.1f}", faster]
+        cells += ["", ""] if math.isnan(played) else [f"{step.SIMULATED_ms:.1f}", foretold]
+        rows.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(rows)
 
 
@@ -229,7 +233,7 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
 
     | column | unit | meaning |
     |---|---|---|
-    | alone_ms, ms | milliseconds | of a step, without the profiler and with it |
+    | alone_ms, ms | milliseconds | of a step after the recording, in the process that it slowed, and in the recording |
     | busy_ms, sum_ms | milliseconds | of a step's kernels, the union and the sum |
     | launches | | kernels of a step |
     | ms, and a kind | milliseconds | the sum of these kernels of a step; NaN if there are none |

@@ -233,7 +233,7 @@ def time_streams(item: Item, device: torch.device, out: Path) -> tuple[dict, str
 
 
 def record_trace(item: Item, device: torch.device, out: Path) -> tuple[dict, str]:
-    """A trace, and a step's time without the profiler."""
+    """A trace, and a step's time after it, in the same process, which the profiler has slowed."""
     path = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", item.key) + ".json.gz")
     batch, step = item.batch(device), item.step(device)
     # Shapes cost time on the host, which changes nothing where the GPU is behind.

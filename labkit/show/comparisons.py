@@ -22,7 +22,7 @@ MEASURES = {
     "images_per_s": ("images a second, of either domain", 1),
     "peak_bytes": ("peak memory, GB", 1e9),
     "flop_per_s": ("TFLOP/s", 1e12),
-    "share_of_peak": ("share of the device's measured float32 peak", 1),
+    "share_of_peak": ("share of the measured float32 peak (above 1 in TF32 or 16 bits)", 1),
 }
 HOW = """<p>All steps were timed in turn, in one process. The baseline was timed twice: the difference between these two
 is noise, and a ratio within it means nothing.</p>"""

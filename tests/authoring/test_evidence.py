@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -125,3 +126,5 @@ def test_the_best_stacks_are_those_of_the_survey_and_none_that_it_found_wrong():
 def test_the_page_has_the_steps_of_the_survey_beside_what_was_foretold():
     rows = foretold_rows("h200")
     assert rows.count("\n") == 17 and rows in (Path(__file__).parents[2] / "docs" / "trust.md").read_text()
+    ratios = re.findall(r"^\| 1 .* \((\S+) to (\S+)\) \| \S+ \| (\S+) \|$", rows, re.M)
+    assert len(ratios) == 11 and sum(float(low) <= float(told) <= float(high) for low, high, told in ratios) == 8

@@ -1,5 +1,7 @@
 """Which trace a notebook is shown: a shipped recording with its own stamp, and never one for another."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from synthetic_trace import SyntheticTrace
@@ -7,6 +9,7 @@ from synthetic_trace import SyntheticTrace
 import labcourse
 import labkit
 from labcourse import shipped
+from labkit.measure.compare import read_results
 
 
 @pytest.fixture
@@ -51,3 +54,25 @@ def test_an_unknown_recording_and_a_missing_folder_are_told(tmp_path, monkeypatc
     monkeypatch.setattr(shipped, "PUBLIC", tmp_path)
     with pytest.raises(labkit.LabkitError, match="not shipped here: use a clone"):
         labcourse.public_trace("resnet50_workers0")
+
+
+def test_the_readme_and_the_pages_quote_the_survey():
+    rows = read_results(shipped.DATA / "results" / "h200.json")["rows"].values()
+    pairs = [row["comparison"]["rows"][:2] for row in rows if row["batch_size"] == 1 and "comparison" in row]
+    plain = sorted(1e3 * own["median_s"] for pair in pairs for own in pair)[2:]  # without the race of two graphs
+    steps = labcourse.gpu_steps().query("model == 'CycleGAN'").set_index(["batch_size", "speedups"])
+    ms, _, times, low, high = steps.loc[(1, "graph+batched+fused_adam+out_of_place+bf16")].iloc[1:6]
+    two = labcourse.gpu_streams().query("benchmark")
+    idle = "{:.0f} to {:.0f} %".format(*(100 - 100 * 37.0 / end for end in plain[::23]))  # busy, launches: notebook 05
+    launch = "took {:.1f} to {:.1f} us".format(*(1e3 * end / 4677 for end in plain[::23]))
+    day = f"took {plain[0]:.0f} to {plain[-1]:.0f} ms that day"
+    over = f"{plain[0] / ms:.1f} to {plain[-1] / ms:.1f} over all plain steps"
+    race = "({:.2f} to {:.2f}".format(*two[["low", "high"]].iloc[0])
+    gain = "{:.1f} % at batch 16".format(100 * two["times_faster"].iloc[1] - 100)
+    pages = [Path(shipped.__file__).parents[1] / name for name in ("README.md", "docs/speedups.md", "docs/trust.md")]
+    readme, speedups, trust = (" ".join(page.read_text(encoding="utf-8").split()) for page in pages)
+    assert len(plain) == 24 and f"{day} ({steps['ms'][1, 'baseline']:.0f} in" in readme and day in trust
+    assert f"idle for {idle} of it" in readme and launch in trust
+    assert f"{ms:.0f} ms: {times:.1f} times faster in turn" in readme and f"{times:.1f} times as fast" in speedups
+    assert over in readme and f"({low:.1f} to {high:.1f} in its comparison; {over}" in speedups
+    assert all(race in page and gain in page for page in (speedups, trust))
