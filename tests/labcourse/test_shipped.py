@@ -9,7 +9,7 @@ from synthetic_trace import SyntheticTrace
 import labcourse
 import labkit
 from labcourse import shipped
-from labkit.measure.compare import read_results
+from labkit.measure.tables import read_results
 
 
 @pytest.fixture

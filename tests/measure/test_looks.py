@@ -1,6 +1,8 @@
 """Steps that go wrong where only one look sees it: in direction, in what Adam keeps, in evaluation mode, or late."""
 
+import inspect
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +10,9 @@ from test_compare_catches import VERY_SMALL, AfterTiming, Calls, WithOwnAdam, eq
 from tiny import one_block
 from torch import nn
 
-from labkit.measure.equivalence import BITS16, EquivalenceCheck
+import labkit
+from labkit.measure.equivalence import BITS16, FLOAT32, EquivalenceCheck
+from labkit.measure.walks import SIDES
 
 
 class Turned:
@@ -181,3 +185,20 @@ def test_what_a_look_cannot_take_is_that_step_s_own_fault(tiny, batch, monkeypat
     monkeypatch.setattr("labkit.measure.equivalence.walk", fails)
     monkeypatch.setattr("labkit.measure.equivalence.copy_state", fails)
     assert judged("out_of_place", noted=True) == "after the timing rounds, another set of weights"
+
+
+def test_the_page_says_what_is_looked_at_as_the_docstring_does():
+    text = inspect.cleandoc(labkit.compare.__doc__ or "")
+    looks = inspect.cleandoc(text[text.index("| look | updates") : text.index("Raises:")])
+    assert inspect.cleandoc("    " + looks) in (Path(labkit.__file__).parents[1] / "docs" / "speedups.md").read_text()
+    [(small, first), (large, one)], [(alone, fewer)] = (by_side.items() for by_side in SIDES.values())
+    assert (
+        f"| 1 to {first}, the last {first - 2} each at another learning rate | {small} x {small}, in float64" in looks
+    )
+    assert (
+        f"| {one} | {large} x {large}, in float64 |" in looks
+        and f"{fewer} updates on {alone} x {alone} pixels" in looks
+    )
+    rounding = f"{FLOAT32.loss:.0e}".replace("e-0", "e-"), f"{100 * FLOAT32.term:g} %", f"{100 * FLOAT32.distance:g} %"
+    assert "rounding is {} of a\nloss, {} of a term's gradient and {} of an update".format(*rounding) in looks
+    assert f"{100 * BITS16.loss:g} % of a loss, and a cosine of {BITS16.cosine:g}" in looks
