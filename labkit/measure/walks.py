@@ -42,7 +42,7 @@ class Walk(NamedTuple):
         return all((mine - its).norm() <= TRANSLATED * its.norm() for mine, its in pairs)
 
 
-def walk(step: Step, batch: Pair, updates: int, name: str = "given") -> Walk:
+def walk(step: Step, batch: Pair, updates: int) -> Walk:
     """Lets a new step take so many updates.
 
     Raises:
@@ -53,12 +53,13 @@ def walk(step: Step, batch: Pair, updates: int, name: str = "given") -> Walk:
     for k in range(updates):
         torch.manual_seed(k)
         step.scale_lr(rate(k))
-        losses |= {f"{loss} {k}": value.item() for loss, value in take_step(step, moved(batch, k), name).items()}
+        losses |= {f"{loss} {k}": value.item() for loss, value in take_step(step, moved(batch, k), "given").items()}
     after = State.of(step)
     domains = [("AtoB", batch[0]), ("BtoA", batch[1])]
     translators = [(step.model.translator(way), real) for way, real in domains if way in step.model.directions]
     translations = [run_network(network, real) for network, real in translators]
-    return Walk(Update(losses, after.means, displacements(before, after), after), translations)
+    kept = after._replace(weights={}, means={})  # which would be as large as two more networks
+    return Walk(Update(losses, after.means, displacements(before, after), kept), translations)
 
 
 def rate(k: int) -> float:

@@ -19,6 +19,7 @@ from labkit.errors import LabkitError
 from labkit.measure import autotune as choosing
 from labkit.measure import compare as comparing
 from labkit.measure import interval, load, save
+from labkit.measure.timing import ratios
 
 one_rate = functools.cache(comparing.matmul_rate)
 
@@ -96,6 +97,18 @@ def test_faster_slower_and_no_difference_are_told_from_noise(compared):
 def test_noise_reaches_as_far_above_1_as_below_whichever_baseline_was_the_first(between, verdict):
     for noise in ((0.82, 1.01), (1 / 1.01, 1 / 0.82)):
         assert comparing.speed_verdict(1.0, between, noise)[0] == verdict
+
+
+@pytest.mark.parametrize(("noise", "gain"), [(0.03, 1.1), (0.12, 1.2), (0.03, 1.0)])
+def test_a_gain_is_found_or_named_as_one_that_noise_may_hide(noise, gain):
+    generator, said = torch.Generator().manual_seed(0), []
+    for _ in range(300):
+        baseline, again, step = torch.exp(noise * torch.randn(3, 10, generator=generator)).tolist()
+        between, to_itself = interval(ratios(baseline, [one / gain for one in step])), interval(ratios(baseline, again))
+        found = comparing.speed_verdict(1.0, between, to_itself)[0]
+        said.append("hidden" if found == "no difference" and comparing.hidden(*between, to_itself) > gain else found)
+    assert said.count("slower") == 0 and said.count("no difference") <= 300 * 0.025
+    assert (said.count("faster") == 0) == (gain == 1.0)
 
 
 def test_a_difference_within_the_baseline_s_own_noise_is_none(small, batch):
