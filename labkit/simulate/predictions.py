@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from labkit.errors import LabkitError
-from labkit.simulate.as_on_gpu import AsOnGPU
+from labkit.simulate.as_on_gpu import as_on_gpu
 from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
-from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 from labkit.simulate.measured_steps import error_range
 from labkit.simulate.meta_device import LiveBytes, Operator, Recorder
 from labkit.simulate.operator_replay import HOST_US, MEASURED, replay
@@ -81,17 +80,16 @@ def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> Callable[[], object
 
 def _run(step: Callable[[], object]) -> tuple[list[Operator], int]:
     """The operators of the step's second run, and its peak memory in bytes."""
-    schedule = Schedule()
     try:
-        with LiveBytes() as live, stubs_for_cuda(schedule, ON_META), AsOnGPU():
+        with LiveBytes() as live, as_on_gpu() as schedule:
             step()  # an optimiser makes its state
             with Recorder(schedule) as recorder:
                 step()
     except (RuntimeError, NotImplementedError) as error:
         raise LabkitError(
-            f"The step cannot run on the meta device, which knows shapes only: {error}\nAll of its tensors have to be "
-            "there (make them under `with torch.device('meta'):`), and it may not read a tensor's values, as .item(), "
-            "print and `if loss > 1:` do."
+            f"The step failed on the meta device: {error}\nIf it runs on a GPU: all of its tensors have to be on the "
+            "meta device (make them under `with torch.device('meta'):`), and it may not read a tensor's values, as "
+            ".item(), print and `if loss > 1:` do, since this device knows shapes only."
         ) from error
     if not recorder.operators:
         raise LabkitError(

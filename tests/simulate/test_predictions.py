@@ -53,7 +53,7 @@ def test_one_device_and_way_is_one_row_which_says_simulated():
     "step, told",
     [
         (lambda: torch.ones(3, device="meta").sum().item(), "may not read a tensor's values"),
-        (lambda: torch.ones(3, device="meta") + torch.ones(3), "have to be there"),
+        (lambda: torch.ones(3, device="meta") + torch.ones(3), "have to be on the meta"),
         (lambda: torch.ones(3) + 1, "computed nothing on the meta device"),
         (lambda: torch.ones(3, 3, device="meta").double() @ torch.ones(3, 3, device="meta").double(), "type"),
     ],
