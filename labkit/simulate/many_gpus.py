@@ -102,7 +102,11 @@ def scaling(
             speeds = {"images_per_s": images, "efficiency": efficiency, "memory": step.memory}
             rows.append({**common, "network": name, "gpus": number, "batch": batch, **times, **speeds})
     table = pandas.DataFrame(rows)
-    assumed = {"host_us": host_us, "roofline": asdict(ROOFLINES[device]), **of_measured(device)}
+    assumed = {
+        "host_us": host_us,
+        "roofline": asdict(ROOFLINES[device]),
+        **of_measured(counted[largest].operators, ROOFLINES[device]),
+    }
     known = {name: asdict(cluster) for name, cluster in clusters.items()}
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {device}", **assumed, "clusters": known}
     return table

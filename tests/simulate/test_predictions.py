@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from labkit.errors import LabkitError
-from labkit.simulate import ROOFLINES, error_range, predict
+from labkit.simulate import ROOFLINES, predict
+from labkit.simulate.operator_replay import RANGES
 
 
 def rows(table):
@@ -34,13 +35,32 @@ def test_a_module_on_the_cpu_is_predicted_and_left_where_it_is():
     assert table["memory_GB"][0] == pytest.approx((weights + results) / 1e9, abs=0.005)
 
 
-def test_the_range_is_that_of_the_measured_steps_and_unknown_for_other_devices():
-    table = rows(predict(nn.Conv2d(64, 64, 3), torch.ones(64, 64, 128, 128)))
-    low, high = error_range()
-    assert table.loc[["T4", "H100", "H200"], ["low_ms", "high_ms"]].isna().all(axis=None)
-    known = table.loc[["A100", "V100"]]
-    assert known["low_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / high).tolist(), abs=0.01)
-    assert known["high_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / low).tolist(), abs=0.01)
+def trained_under_autocast():
+    layer, picture = nn.Conv2d(64, 64, 3, device="meta"), torch.ones(64, 64, 128, 128, device="meta")
+    with torch.autocast("cuda", torch.float16):
+        loss = layer(picture).sum()
+    loss.backward()
+
+
+@pytest.mark.parametrize(
+    "step, devices",
+    [
+        ((nn.Conv2d(64, 64, 3), torch.ones(64, 64, 128, 128)), {"A100", "V100", "T4"}),
+        ((nn.Conv2d(64, 64, 3).half(), torch.ones(64, 64, 128, 128).half()), {"A100"}),
+        ((trained_under_autocast,), set()),
+        ((nn.Linear(4096, 4096), torch.ones(8192, 4096)), set()),  # nobody's attention was close enough
+        ((nn.Conv2d(8, 8, 3), torch.ones(1, 8, 8, 8)), set()),  # the host decides, at least a slower one
+    ],
+)
+def test_a_range_is_told_where_steps_of_the_kind_were_measured(step, devices):
+    table = predict(*step, graph=False)
+    assert set(table["device"][table["low_ms"].notna()]) == devices
+    if devices:
+        low, high = RANGES["A100", "float32" if len(devices) > 1 else "16-bit weights"]
+        row = table.set_index("device").loc["A100"]
+        assert row[["low_ms", "high_ms"]].tolist() == pytest.approx(
+            [row["SIMULATED_ms"] / of for of in (high, low)], 0.02
+        )
 
 
 def test_one_device_and_way_is_one_row_which_says_simulated():
