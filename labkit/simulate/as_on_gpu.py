@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -60,16 +60,15 @@ class AsOnGPU(TorchDispatchMode):
 
 
 @contextmanager
-def as_on_gpu(schedule: Schedule | None = None) -> Iterator[Schedule]:
-    """Inside, a program runs on the meta device as on a GPU: `AsOnGPU`, autocast, and stubs that tell `schedule`."""
-    schedule = schedule or Schedule()
-    upcast = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # attention stays in 16 bits, as in fused kernels
-    try:
-        with stubs_for_cuda(schedule, ON_META), autocast_on_meta(), AsOnGPU():
-            yield schedule
-    finally:
-        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(upcast)
+def as_on_gpu() -> Iterator[Schedule]:
+    """Inside, a program runs on the meta device as on a GPU. The `Schedule` knows its streams."""
+    schedule, allow = Schedule(), torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp
+    with ExitStack() as stack:
+        stack.callback(allow, torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed())
+        allow(True)  # attention stays in 16 bits, as in fused kernels
+        for one in (stubs_for_cuda(schedule, ON_META), autocast_on_meta(), AsOnGPU()):
+            stack.enter_context(one)
+        yield schedule
 
 
 def all_alike(tensors: list[Tensor]) -> bool:

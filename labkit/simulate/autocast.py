@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from labkit.errors import LabkitError
 
 NAME = "AutocastIPU"  # of a device that nobody here has
-KEY = getattr(torch._C.DispatchKey, NAME)
+KEY = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, NAME))
 HEADER = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
 MACRO = re.compile(r"#define AT_FORALL_(LOWER_PRECISION_FP|FP32|FP32_SET_OPT_DTYPE|PROMOTE)\(_\)((?: *\\\n[^\\\n]*)+)")
+RECURRENT = [f"{layer}.{form}" for layer in ("lstm", "gru", "rnn_tanh", "rnn_relu") for form in ("input", "data")]
 # What the header does not list: recurrent layers, which are cuDNN's on CUDA and cast there; `norm`, which gets a result
 # in float32; and a loss that PyTorch refuses.
-OTHERS = {
-    **{f"{layer}.{form}": "LOWER_PRECISION_FP" for layer in ("lstm", "gru") for form in ("input", "data")},
-    **{f"rnn_{kind}.{form}": "LOWER_PRECISION_FP" for kind in ("tanh", "relu") for form in ("input", "data")},
-    **{"norm.Scalar": "FP32", "norm.ScalarOpt_dim": "FP32", "binary_cross_entropy": "BANNED"},
-}
+OTHERS = dict.fromkeys(RECURRENT, "LOWER_PRECISION_FP") | dict.fromkeys(("norm.Scalar", "norm.ScalarOpt_dim"), "FP32")
+OTHERS["binary_cross_entropy"] = "BANNED"
 COPIES: dict[int, tuple[Tensor, Tensor]] = {}  # by a weight's id, the weight and its copy in 16 bits
 
 
@@ -53,12 +51,10 @@ def rules() -> dict[str, str]:
 def autocast_on_meta() -> Iterator[None]:
     """Inside, `torch.autocast` for CUDA acts on tensors on the meta device."""
     _registered()
-    with mock.patch.object(torch, "clear_autocast_cache", COPIES.clear), ExitStack() as stack:
-        for name, on in (("excluded", False), ("included", True)):
-            switch = getattr(torch._C, f"_dispatch_tls_set_dispatch_key_{name}")
-            stack.callback(switch, KEY, getattr(torch._C, f"_dispatch_tls_is_dispatch_key_{name}")(KEY))
-            switch(KEY, on)
-        yield
+    included, excluded = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    with torch._C._ForceDispatchKeyGuard(included | KEY, excluded - KEY):
+        with mock.patch.object(torch, "clear_autocast_cache", COPIES.clear):
+            yield
 
 
 @cache
@@ -74,23 +70,20 @@ def _registered() -> tuple[torch.library.Library, ...]:
 
 def _run(rule: str, operator: Any, *args: Any, **kwargs: Any) -> Any:
     """Calls the operator with its arguments cast by the rule, and nothing below it is cast."""
-    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(KEY)):
+    with torch._C._ExcludeDispatchKeyGuard(KEY):
         if not torch.is_autocast_enabled("cuda"):
             return operator(*args, **kwargs)
         if rule == "BANNED":
             return operator._op_dk(torch._C.DispatchKey.AutocastCUDA, *args, **kwargs)  # PyTorch's own error
+        given = tree_leaves((args, kwargs))
         if rule == "FP32_SET_OPT_DTYPE":
-            place = [argument.name for argument in operator._schema.arguments].index("dtype")
-            if _is_cast(args[0]) and len(args) <= place:
-                kwargs.setdefault("dtype", torch.float32)
+            if _is_cast(args[0]) and not any(isinstance(one, torch.dtype) for one in given):
+                kwargs["dtype"] = torch.float32
             return operator(*args, **kwargs)
-        lower = torch.get_autocast_dtype("cuda")
-        wide = rule == "FP32"
-        if rule == "PROMOTE":
-            given = [leaf for leaf in tree_leaves([args, kwargs]) if isinstance(leaf, Tensor) and _is_cast(leaf)]
-            wide = any(tensor.dtype == torch.float32 for tensor in given)
-        to = torch.float32 if wide else lower
-        args, kwargs = tree_map_only(Tensor, lambda tensor: _cast(tensor, to, lower), (args, kwargs))
+        types = {one.dtype for one in given if isinstance(one, Tensor) and _is_cast(one)}
+        wide = rule == "FP32" or (rule == "PROMOTE" and torch.float32 in types)
+        to = torch.float32 if wide else torch.get_autocast_dtype("cuda")
+        args, kwargs = tree_map_only(Tensor, lambda tensor: _cast(tensor, to), (args, kwargs))
         return operator(*args, **kwargs)
 
 
@@ -98,12 +91,12 @@ def _is_cast(tensor: Tensor) -> bool:
     return tensor.is_meta and tensor.is_floating_point() and tensor.dtype != torch.float64
 
 
-def _cast(tensor: Tensor, to: torch.dtype, lower: torch.dtype) -> Tensor:
+def _cast(tensor: Tensor, to: torch.dtype) -> Tensor:
     """The tensor in this type. Of a weight there is one copy in 16 bits, until the outermost autocast ends."""
     if not _is_cast(tensor) or tensor.dtype == to:
         return tensor
     is_weight = tensor.dtype == torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
-    if to != lower or not is_weight or not torch.is_autocast_cache_enabled():
+    if not is_weight or not torch.is_autocast_cache_enabled():
         return tensor.to(to)
     if id(tensor) not in COPIES:
         with torch.enable_grad():

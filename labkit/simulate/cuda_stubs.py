@@ -18,6 +18,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 from torch.optim import optimizer
+from torch.utils._pytree import tree_map
 
 from labkit.errors import LabkitError
 
@@ -237,14 +238,11 @@ def _address(tensor: Tensor) -> int:
 def _on_cuda(function: Callable) -> Callable:
     """The function, told "cuda" where it is told "meta"."""
 
-    def told(*args: Any, **kwargs: Any) -> Any:
-        return function(*(_cuda(arg) for arg in args), **{name: _cuda(arg) for name, arg in kwargs.items()})
+    def told(*args: Any, **named: Any) -> Any:
+        args, named = tree_map(lambda given: "cuda" if given == "meta" else given, (args, named))
+        return function(*args, **named)
 
     return told
-
-
-def _cuda(arg: Any) -> Any:
-    return "cuda" if arg == "meta" else arg
 
 
 # With these replacements a step is made and runs on the meta device as it would on a GPU.

@@ -7,6 +7,7 @@ model, `python -m labkit.simulate.measured_steps` writes its results beside them
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +70,6 @@ def measured(now: bool = False) -> pandas.DataFrame:
     if now:
         table[["SIMULATED_ms", "decides"]] = [_simulated(row) for row in table.itertuples()]
     table["ratio"] = table["SIMULATED_ms"] / table["measured_ms"]
-    table["kind"] = table["dtype"].replace("float16", "16-bit weights")
-    cast = table["kind"] == "autocast"
-    table.loc[cast, "kind"] += ", " + table["use"].str.partition(",")[0]
-    table.loc[table["network"].str.startswith("vit"), "kind"] += ", attention"
     table = table[["what", "device", "measured_ms", "SIMULATED_ms", "ratio", "kind", "decides", "seen", "source"]]
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": "SIMULATED", "host_us": HOST_US}
     return table
@@ -123,10 +120,8 @@ def _training(row: Any, foreach: bool) -> Callable[[], object]:
     """A training step, after a first one. In 2022 `zero_grad` wrote zeros, and not in a graph."""
     model, picture = _network(row)
     target = torch.empty(row.batch, 1000, device="meta")
-    if "SGD" in row.use:
-        optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), momentum=0.9, foreach=foreach)
-    else:
-        optimizer = torch.optim.Adam(model.parameters(), foreach=foreach)
+    made: Any = partial(torch.optim.SGD, momentum=0.9) if "SGD" in row.use else torch.optim.Adam
+    optimizer = made(model.parameters(), foreach=foreach)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=foreach)

@@ -26,12 +26,8 @@ RECORDED_HOST_US = 29.0
 # Of networks of convolutions on these devices others measured steps, in these kinds of arithmetic. SIMULATED over
 # measured time of eight of ten is in this range: where the GPU decides, rounded to twentieths away from 1, and, for an
 # A100 and a V100 with any host, `OF_MEASURED`. tests/simulate/test_measured_steps.py compares them with data/measured.
-RANGES = {
-    ("A100", "float32"): (0.9, 1.1),
-    ("V100", "float32"): (0.9, 1.1),
-    ("T4", "float32"): (0.75, 0.95),
-    ("A100", "16-bit weights"): (0.8, 1.25),
-}
+RANGES = {"float32": {"A100": (0.9, 1.1), "V100": (0.9, 1.1), "T4": (0.75, 0.95)}}
+RANGES["16-bit weights"] = {"A100": (0.8, 1.25)}
 OF_MEASURED = (0.8, 1.2)
 what_if = Trace.what_if  # a recording in the place of operators
 
@@ -94,7 +90,7 @@ def replay(
 
 def of_measured(operators: Sequence[Operator], roofline: Roofline) -> dict[str, tuple[float, float]]:
     """For the stamp: how far such times were from measured ones, or nothing if none is known of this kind."""
-    known = roofline.device != "T4" and (roofline.device, arithmetic(operators)) in RANGES
+    known = roofline.device != "T4" and roofline.device in RANGES.get(arithmetic(operators), {})
     return {"of_measured": OF_MEASURED} if known else {}
 
 
@@ -104,14 +100,12 @@ def arithmetic(operators: Sequence[Operator]) -> str:
     Nobody's training in 16 bits, autocast or attention was close enough to the model to tell a range.
     """
     products = [operator for operator in operators if operator.flops]
-    convolutions = sum(one.flops for one in products if "convolution" in one.name)
-    if 2 * convolutions <= sum(one.flops for one in products):
-        return ""
-    types = {one.dtype for one in products}
-    if types == {"float32"}:
+    types = {operator.dtype for operator in products}
+    others = sum(one.flops if "convolution" not in one.name else -one.flops for one in products)
+    if types == {"float32"} and others < 0:
         return "float32"
-    cast_or_trained = any("backward" in one.name or one.name == "aten::_to_copy" for one in operators)
-    return "" if cast_or_trained or not types <= {"float16", "bfloat16"} else "16-bit weights"
+    is_cast_or_trained = any("backward" in one.name or one.name == "aten::_to_copy" for one in operators)
+    return "16-bit weights" if types <= {"float16", "bfloat16"} and others < 0 and not is_cast_or_trained else ""
 
 
 def _launches(operators: Sequence[Operator], found: Sequence[Kernel], host_us: float, share: float) -> list[Launch]:

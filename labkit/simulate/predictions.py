@@ -114,7 +114,7 @@ def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us
             )
             us["arithmetic" if computing > moving else "memory"] += max(computing, moving)
     waits, would_wait = (one.timeline.wall > 1.1 * as_graph.timeline.wall for one in (played, slower))
-    known = None if would_wait else RANGES.get((roofline.device, arithmetic(operators)))
+    known = None if would_wait else RANGES.get(arithmetic(operators), {}).get(roofline.device)
     low, high = known or (math.nan, math.nan)
     return {
         "device": roofline.device,
