@@ -72,6 +72,7 @@ def test_one_device_and_way_is_one_row_which_says_simulated():
         (lambda: torch.ones(3, device="meta") + torch.ones(3), "have to be on the meta"),
         (lambda: torch.ones(3) + 1, "computed nothing on the meta device"),
         (lambda: torch.ones(3, 3, device="meta").double() @ torch.ones(3, 3, device="meta").double(), "type"),
+        (lambda: torch.autocast("cuda")(nn.functional.binary_cross_entropy)(PICTURE, PICTURE), "unsafe to autocast"),
     ],
 )
 def test_a_step_that_the_meta_device_or_the_gpu_cannot_run_is_refused(step, told):
