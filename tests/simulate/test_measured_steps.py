@@ -64,7 +64,7 @@ def test_the_readme_and_the_page_quote_the_table():
     many, inside = len(ratio), ratio.between(*error_range()).sum()
     least, low, median, high, most = (f"{ratio.quantile(place):.2f}" for place in (0, 0.1, 0.5, 0.9, 1))
     readme, page = (" ".join((ROOT / name).read_text("utf-8").split()) for name in ("README.md", "docs/trust.md"))
-    told = f"eight of ten are {low} to {high} of the measured ones, with a median of {median}"
+    told = f"eight of ten simulated times are {low} to {high} of the measured ones, with a median of {median}"
     assert f"[{many} steps without autocast" in readme and told in readme and f"has {len(table)} of their steps" in page
     assert f"{many} steps without autocast on an A100 and a V100: the median is {median}, {inside} of them lie" in page
     assert f"percentile are {low} and {high}" in page and f"all of them between {least} and {most}" in page
