@@ -68,7 +68,7 @@ def measured(now: bool = False) -> pandas.DataFrame:
         raise LabkitError(f"{TABLE} is not here: use a clone of labkit.")
     table = pandas.read_csv(TABLE)
     if now:
-        table[["SIMULATED_ms", "decides"]] = [_simulated(row) for row in table.itertuples()]
+        table[["SIMULATED_ms", "decides"]] = pandas.DataFrame(map(_simulated, table.itertuples()))
     table["ratio"] = table["SIMULATED_ms"] / table["measured_ms"]
     table = table[["what", "device", "measured_ms", "SIMULATED_ms", "ratio", "kind", "decides", "seen", "source"]]
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": "SIMULATED", "host_us": HOST_US}
