@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from labkit.simulate.autocast import autocast_on_meta
+from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 
 aten = torch.ops.aten
 POINTWISE = {
@@ -52,6 +57,18 @@ class AsOnGPU(TorchDispatchMode):
                         _, channels, height, width = made.shape
                         made.as_strided_(made.shape, (channels * height * width, 1, width * channels, channels))
         return result
+
+
+@contextmanager
+def as_on_gpu() -> Iterator[Schedule]:
+    """Inside, a program runs on the meta device as on a GPU. The `Schedule` knows its streams."""
+    schedule, allow = Schedule(), torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp
+    with ExitStack() as stack:
+        stack.callback(allow, torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed())
+        allow(True)  # attention stays in 16 bits, as in fused kernels
+        for one in (stubs_for_cuda(schedule, ON_META), autocast_on_meta(), AsOnGPU()):
+            stack.enter_context(one)
+        yield schedule
 
 
 def all_alike(tensors: list[Tensor]) -> bool:

@@ -1,9 +1,8 @@
 """Operators -> kernels and their durations, by a roofline.
 
-A roofline is a bound: real kernels can take several times as long. So read its results with the range of
-`labkit.simulate.error_range`, which says how far they were from steps that others measured. Four numbers, named
-`CALIBRATED` below, were chosen so that ResNet-9 at batch 1 agrees with the tables of data/paper. Nothing was fitted to
-the measured steps. `labcourse.paper_errors` holds the model to the tables at batch 16 and of U-Net.
+A roofline is a bound: real kernels can take several times as long. `labkit.simulate.measured` says how far the results
+were from steps that others measured. Four numbers, named `CALIBRATED` below, were chosen so that ResNet-9 at batch 1
+agrees with the tables of data/paper. `labcourse.paper_errors` holds the model to those at batch 16 and of U-Net.
 
 Convolutions on tensor cores take pictures with the channels last. For pictures with the channels first, cuDNN converts
 every input before the convolution with kernels of their own, and float32 results after it, too.
@@ -102,14 +101,15 @@ RATES = {
     for gpu, (flops, memory) in PEAKS.items()
 }
 ROOFLINES = {  # from the oldest to the newest
-    # Recordings in data/traces/public: the shortest kernel of "v100_nanoseconds", and the rate of the activations in
-    # "resnet50_workers0".
+    # From data/traces/public: the shortest kernel of "v100_nanoseconds", the activations' rate in "resnet50_workers0".
     "V100": Roofline(
         "V100", *RATES["V100"], 16e9, bytes_share=0.92, least_us=1.25, multiprocessors=80, cache_bytes=6e6
     ),
     "T4": Roofline("T4", *RATES["T4"], 16e9, multiprocessors=40, cache_bytes=4e6),
     "A100": Roofline("A100", *RATES["A100"], 32e9),
+    "RTX 3090": Roofline("RTX 3090", *RATES["RTX 3090"], multiprocessors=82, cache_bytes=6e6),
     "H100": Roofline("H100", *RATES["H100"], 64e9, multiprocessors=132, cache_bytes=50e6),
+    "RTX 4090": Roofline("RTX 4090", *RATES["RTX 4090"], multiprocessors=128, cache_bytes=72e6),
     "H200": Roofline("H200", *RATES["H200"], 64e9, multiprocessors=132, cache_bytes=50e6),
 }
 # Winograd's algorithm computes 2 x 2 results of a 3 x 3 convolution with 16 multiplications in place of 36. Source:
@@ -122,7 +122,7 @@ DIRECT = 13
 # That is 4 times as long as its forward pass, between the 3 times of pytorch/pytorch#40801 (V100, 3D) and the 14 of
 # pytorch/pytorch#18631 (A100).
 DEPTHWISE_WEIGHT = 4
-# For 16-bit depthwise convolutions PyTorch calls cuDNN, up to 6 times as fast. Source: pytorch/pytorch#58749.
+# For 16-bit depthwise convolutions PyTorch calls cuDNN: the largest gain, of 5 x 5, in pytorch/pytorch#58749.
 DEPTHWISE_16_BIT = 6
 # 16-bit convolutions reach half of the peak: 58 and 65 of a V100's 125 TFLOP/s, in kernels that write channels first
 # again (nvprof in tensorflow/tensorflow#15897), and 40 to 55 % on an H200, in kernels that do not (data/traces/h200).

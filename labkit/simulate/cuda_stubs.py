@@ -1,4 +1,4 @@
-"""Stubs for the parts of CUDA that a machine without a GPU lacks: streams, events, autocast, fused optimisers.
+"""Stubs for the parts of CUDA that a machine without a GPU lacks: streams, events, fused optimisers.
 
 Nothing runs on a stub stream. The stubs report every wait to a `Timekeeper`, which decides how to note it: `Schedule`
 collects the order of a step's operators, `labcourse.races` keeps vector clocks. So a speed-up runs unchanged, and
@@ -17,9 +17,8 @@ from unittest import mock
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch.optim import optimizer
-from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from labkit.errors import LabkitError
 
@@ -236,56 +235,27 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-# The operators that autocast casts on CUDA, as far as networks and losses use them. Source: PyTorch, "Automatic
-# Mixed Precision package", section "CUDA Ops that can autocast".
-IN_16_BITS = {torch.conv1d, torch.conv2d, torch.conv3d, torch.conv_transpose2d, F.linear, torch.matmul, torch.bmm}
-IN_FLOAT32 = {F.mse_loss, F.l1_loss, F.binary_cross_entropy_with_logits, F.cross_entropy, F.layer_norm, F.softmax}
+def _on_cuda(function: Callable) -> Callable:
+    """The function, told "cuda" where it is told "meta"."""
 
+    def told(*args: Any, **named: Any) -> Any:
+        args, named = tree_map(lambda given: "cuda" if given == "meta" else given, (args, named))
+        return function(*args, **named)
 
-class Autocast(TorchFunctionMode):
-    """Stub for `torch.autocast`, with its cache: one 16-bit copy of each weight, until the context ends."""
-
-    entered: list[Autocast] = []  # the innermost last
-
-    def __init__(self, device_type: str, dtype: torch.dtype, enabled: bool = True, cache_enabled: bool = True):
-        super().__init__()
-        self.dtype, self.enabled, self.cache_enabled = dtype, enabled, cache_enabled
-        self.copies: dict[int, Tensor] = {}
-
-    def __enter__(self) -> Autocast:
-        self.entered.append(self)
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self.entered.remove(self)
-        super().__exit__(*error)
-
-    def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if self.enabled and function in IN_16_BITS:
-            args = tuple(self.in_16_bits(arg) for arg in args)
-        elif self.enabled and function in IN_FLOAT32:
-            args = tuple(arg.float() if isinstance(arg, Tensor) else arg for arg in args)
-        return function(*args, **(kwargs or {}))
-
-    def in_16_bits(self, arg: Any) -> Any:
-        """A tensor's copy in 16 bits, and other arguments unchanged."""
-        if not isinstance(arg, Tensor) or arg.dtype == self.dtype:
-            return arg
-        if not (self.cache_enabled and arg.is_leaf and arg.requires_grad):
-            return arg.to(self.dtype)
-        if id(arg) not in self.copies:
-            self.copies[id(arg)] = arg.to(self.dtype)
-        return self.copies[id(arg)]
+    return told
 
 
 # With these replacements a step is made and runs on the meta device as it would on a GPU.
 ON_META: dict[tuple[Any, str], Any] = {
     (Tensor, "is_cuda"): property(lambda tensor: tensor.is_meta),
     (torch.cuda, "is_bf16_supported"): lambda including_emulation=True: True,
-    (torch, "autocast"): Autocast,
-    (torch.amp, "autocast"): Autocast,  # activation checkpointing enters it again under this name
-    (torch, "is_autocast_enabled"): lambda device_type: bool(Autocast.entered) and Autocast.entered[-1].enabled,
-    (torch, "get_autocast_dtype"): lambda device_type: Autocast.entered[-1].dtype if Autocast.entered else None,
+    (torch.cuda.amp.common, "amp_definitely_not_available"): lambda: False,
+    (torch.autocast, "__init__"): _on_cuda(torch.autocast.__init__),
+    (torch.amp, "is_autocast_available"): _on_cuda(torch.amp.is_autocast_available),
+    (torch, "is_autocast_enabled"): _on_cuda(torch.is_autocast_enabled),
+    (torch, "get_autocast_dtype"): _on_cuda(torch.get_autocast_dtype),
+    # On a GPU this reads whether a gradient has overflowed.
+    (torch.amp.GradScaler, "_maybe_opt_step"): lambda scaler, optimizer, state, *args: optimizer.step(*args),
     (optimizer, "_get_fused_kernels_supported_devices"): lambda: ["meta"],
     (optimizer, "_get_foreach_kernels_supported_devices"): lambda: ["meta"],
 }

@@ -73,6 +73,7 @@ def scaling(
         LabkitError: the device is unknown, there is no step, or a number of GPUs is not one of whole nodes.
     """
     check_known("device", device, ROOFLINES)
+    roofline = ROOFLINES[device]
     counted = {step.batch_size: step for step in ([steps] if isinstance(steps, SharedStep) else steps)}
     if not counted:
         raise LabkitError("steps: there is none. Count at least one with labkit.simulate.shared_step.")
@@ -80,7 +81,7 @@ def scaling(
     for size, step in counted.items():
         # Kernels of one stream cannot slow each other down: with a share of 0 that need not be found out.
         share = float(len({operator.stream for operator in step.operators}) > 1)
-        played[size] = replay(step.operators, host_us, ROOFLINES[device], steps=1, share=share)
+        played[size] = replay(step.operators, host_us, roofline, steps=1, share=share)
     largest = max(counted)
     alone = played[largest].timeline.wall
     kind = "weak" if len(counted) == 1 else "strong"
@@ -102,7 +103,7 @@ def scaling(
             speeds = {"images_per_s": images, "efficiency": efficiency, "memory": step.memory}
             rows.append({**common, "network": name, "gpus": number, "batch": batch, **times, **speeds})
     table = pandas.DataFrame(rows)
-    assumed = {"host_us": host_us, "roofline": asdict(ROOFLINES[device]), **of_measured(device)}
+    assumed = {"host_us": host_us, "roofline": asdict(roofline), **of_measured(step.operators, roofline)}
     known = {name: asdict(cluster) for name, cluster in clusters.items()}
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {device}", **assumed, "clusters": known}
     return table

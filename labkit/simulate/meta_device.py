@@ -25,8 +25,8 @@ from labkit.measure.record import Pair
 from labkit.measure.roofline import FLOPS
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Step
-from labkit.simulate.as_on_gpu import AsOnGPU, has_channels_last
-from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
+from labkit.simulate.as_on_gpu import as_on_gpu, has_channels_last
+from labkit.simulate.cuda_stubs import Schedule
 from labkit.variants.registry import make_step
 
 Shape = tuple[int, ...]
@@ -100,7 +100,7 @@ def program_operators(run: Callable[[], object]) -> list[Operator]:
 
     Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
     """
-    with AsOnGPU(), Recorder() as recorder:
+    with as_on_gpu() as schedule, Recorder(schedule) as recorder:
         run()
     return recorder.operators
 
@@ -158,8 +158,7 @@ def meta_step(model: Model, *speedups: str | type, batch_size: int, size: int) -
     for pool in model.pools.values():
         pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
     real_a, real_b = (torch.empty(batch_size, channels, size, size, device="meta") for channels in model.channels)
-    schedule = Schedule()
-    with stubs_for_cuda(schedule, ON_META), AsOnGPU():
+    with as_on_gpu() as schedule:
         step = make_step(model, *speedups)
         step.range_checked = True  # the pictures have no values, so their range cannot be checked
         for optimizer in step.optimizers.values():

@@ -150,13 +150,6 @@ def test_depthwise_convolutions_need_no_conversion_and_no_tiles():
     assert forward == of_input == of_weight / 4 == cost_model.DIRECT * operators[0].flops
 
 
-def test_16_bits_speed_convolutions_up_by_less_than_they_speed_up_the_tensor_cores():
-    layer = torch.nn.Conv2d(256, 256, 3, padding=1, bias=False).eval()
-    kinds = torch.float32, torch.float16
-    us = [microseconds(operators_of(layer, 16, 256, 64, 64, dtype=kind), ROOFLINES["A100"]) for kind in kinds]
-    assert 1 < us[0] / us[1] < 2
-
-
 def test_what_was_just_used_comes_from_the_cache():
     device = replace(ROOFLINES["A100"], least_us=0.0)
     small, large = (torch.empty(count, device="meta") for count in (1_000_000, 20_000_000))

@@ -1,11 +1,14 @@
 """`predict`: any program on the meta device, its time on GPUs and what bounds it."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from labkit.errors import LabkitError
-from labkit.simulate import ROOFLINES, error_range, predict
+from labkit.simulate import ROOFLINES, predict
+from labkit.simulate.operator_replay import RANGES
 
 
 def rows(table):
@@ -34,13 +37,26 @@ def test_a_module_on_the_cpu_is_predicted_and_left_where_it_is():
     assert table["memory_GB"][0] == pytest.approx((weights + results) / 1e9, abs=0.005)
 
 
-def test_the_range_is_that_of_the_measured_steps_and_unknown_for_other_devices():
-    table = rows(predict(nn.Conv2d(64, 64, 3), torch.ones(64, 64, 128, 128)))
-    low, high = error_range()
-    assert table.loc[["T4", "H100", "H200"], ["low_ms", "high_ms"]].isna().all(axis=None)
-    known = table.loc[["A100", "V100"]]
-    assert known["low_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / high).tolist(), abs=0.01)
-    assert known["high_ms"].tolist() == pytest.approx((known["SIMULATED_ms"] / low).tolist(), abs=0.01)
+LAYER, PICTURE = nn.Conv2d(64, 64, 3, device="meta"), torch.empty(64, 64, 128, 128, device="meta")
+
+
+@pytest.mark.parametrize(
+    "step, kind",
+    [
+        ((LAYER, PICTURE), "float32"),
+        ((copy.deepcopy(LAYER).half(), PICTURE.half()), "16-bit weights"),
+        ((lambda: torch.autocast("cuda", torch.float16)(LAYER)(PICTURE),), ""),
+        ((nn.Linear(4096, 4096), torch.ones(8192, 4096)), ""),  # as in attention
+        ((LAYER, PICTURE[:1, :, :8, :8]), ""),  # the host decides
+    ],
+)
+def test_a_range_is_told_where_steps_of_the_kind_were_measured(step, kind):
+    table = predict(*step, graph=False).set_index("device")
+    told = table.dropna(subset=["low_ms", "high_ms"])
+    assert set(told.index) == set(RANGES.get(kind, {}))
+    for device, (low, high) in RANGES.get(kind, {}).items():
+        assert (told["SIMULATED_ms"] / told["high_ms"])[device] == pytest.approx(low, 0.02)
+        assert (told["SIMULATED_ms"] / told["low_ms"])[device] == pytest.approx(high, 0.02)
 
 
 def test_one_device_and_way_is_one_row_which_says_simulated():
@@ -53,9 +69,10 @@ def test_one_device_and_way_is_one_row_which_says_simulated():
     "step, told",
     [
         (lambda: torch.ones(3, device="meta").sum().item(), "may not read a tensor's values"),
-        (lambda: torch.ones(3, device="meta") + torch.ones(3), "have to be there"),
+        (lambda: torch.ones(3, device="meta") + torch.ones(3), "have to be on the meta"),
         (lambda: torch.ones(3) + 1, "computed nothing on the meta device"),
         (lambda: torch.ones(3, 3, device="meta").double() @ torch.ones(3, 3, device="meta").double(), "type"),
+        (lambda: torch.autocast("cuda")(nn.functional.binary_cross_entropy)(PICTURE, PICTURE), "unsafe to autocast"),
     ],
 )
 def test_a_step_that_the_meta_device_or_the_gpu_cannot_run_is_refused(step, told):
