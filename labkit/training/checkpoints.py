@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -32,20 +30,12 @@ def write_checkpoint(state: dict, folder: Path) -> None:
         CheckpointError: it cannot be written, for example on a full disk. The old checkpoint stays.
     """
     file = folder / FILE
-    floats = [tensor for tensor in _tensors(state["step"]) if tensor.is_floating_point()]
+    tensors = [leaf for leaf in tree_leaves(state["step"]) if isinstance(leaf, Tensor)]
+    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
     if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
         raise DivergedError(f"{file}: not saved, since a weight is no longer a finite number.")
-    try:
-        with atomic_write(file, CheckpointError) as part, open(part, "wb") as opened:
-            torch.save(state, opened)
-    except CheckpointError as error:
-        needed = sum(tensor.nbytes for tensor in _tensors(state))
-        if not folder.is_dir() or (free := shutil.disk_usage(folder).free) > needed:
-            raise
-        beside = " beside the checkpoint that is there" if file.exists() else ""
-        raise CheckpointError(
-            f"{file}: no space: {math.ceil(needed / 1e6)} MB needed{beside}, and {free / 1e6:.0f} MB are free."
-        ) from error
+    with atomic_write(file, CheckpointError) as part, open(part, "wb") as opened:
+        torch.save(state, opened)
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
@@ -145,7 +135,3 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
 def in_one_line(error: Exception) -> str:
     """The text of an error, at most 200 characters of it, or its name if it has none."""
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _tensors(state: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(state) if isinstance(leaf, Tensor)]
