@@ -1,6 +1,5 @@
 """Pictures of every kind against truth computed from the pixels they were made of."""
 
-import os
 import struct
 import zlib
 
@@ -153,13 +152,6 @@ def test_tiff_whose_colours_were_multiplied_by_their_opacity_comes_out_right(tmp
 def test_12_bits_that_say_so_come_out_right(tmp_path):
     (tmp_path / "12.pgm").write_bytes(b"P5 48 32 4095\n" + (DEEP[..., 0] >> 4).byteswap().tobytes())
     assert off_by(tmp_path / "12.pgm", grey_as_rgb((DEEP[..., 0] >> 4) / 4095 * 255)) <= 1
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.jpg")
-    with pytest.raises(DataError, match="pipe.jpg .*neither a file nor a folder"):
-        read_picture(tmp_path / "pipe.jpg")
 
 
 def test_cmyk_that_is_not_adobes_is_not_inverted(tmp_path):
