@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from labkit.devices import out_of_memory, pick_device
-from labkit.errors import CheckpointError, DivergedError
+from labkit.errors import CheckpointError, TrainingError
 from labkit.models import MODELS
 from labkit.models.model import Model
 from labkit.networks import layers
@@ -26,14 +26,14 @@ def write_checkpoint(state: dict, folder: Path) -> None:
     """Writes `state` as the checkpoint of `folder`. It takes the place of the old one once it is written.
 
     Raises:
-        DivergedError: a weight or another number of the step is not finite. The old checkpoint stays.
+        TrainingError: a weight or another number of the step is not finite. The old checkpoint stays.
         CheckpointError: it cannot be written, for example on a full disk. The old checkpoint stays.
     """
     file = folder / FILE
     tensors = [leaf for leaf in tree_leaves(state["step"]) if isinstance(leaf, Tensor)]
     floats = [tensor for tensor in tensors if tensor.is_floating_point()]
     if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
-        raise DivergedError(f"{file}: not saved, since a weight is no longer a finite number.")
+        raise TrainingError(f"{file}: not saved, since a weight is no longer a finite number.")
     with atomic_write(file, CheckpointError) as part, open(part, "wb") as opened:
         torch.save(state, opened)
 

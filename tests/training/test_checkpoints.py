@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import labkit
-from labkit.errors import CheckpointError
+from labkit.errors import CheckpointError, TrainingError
 from labkit.networks.generators import make_generator
 from labkit.training import checkpoints
 
@@ -55,7 +55,7 @@ def test_weights_that_are_not_finite_are_not_saved(run):
     state = checkpoints.load(run)
     next(iter(state["step"]["model"].values())).fill_(float("nan"))
     before = (run / checkpoints.FILE).read_bytes()
-    with pytest.raises(CheckpointError, match="not saved"):
+    with pytest.raises(TrainingError, match="not saved"):
         checkpoints.write_checkpoint(state, run)
     assert (run / checkpoints.FILE).read_bytes() == before
 
