@@ -264,8 +264,7 @@ def test_the_table_says_everything_about_every_speedup():
     assert list(table.index) == list(KNOWN)
     assert (table.drop(columns="not_with").map(len) > 0).all(axis=None)
     assert table.loc["graph", "not_with"] == "data_parallel, winograd", "it is these that say so"
-    assert table.loc["batched", "not_with"] == "" and table.loc["streams", "seam"] == "cycles"
-    assert {"losses", "backward", "state_dict"} <= set(table.loc["fp16", "seam"].split(", "))
+    assert table.loc["batched", "not_with"] == ""
 
 
 @pytest.mark.slow
