@@ -89,8 +89,3 @@ def test_a_gpu_that_is_not_there_is_said_to_be_missing(run, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(labkit.LabkitError, match="device='cuda': .*device='cpu'"):
         labkit.load_model(run, device="cuda")
-
-
-def test_an_error_without_a_text_has_a_name():
-    assert checkpoints.in_one_line(EOFError()) == "EOFError"
-    assert checkpoints.in_one_line(RuntimeError("of two\n  lines")) == "of two lines"
