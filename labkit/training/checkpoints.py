@@ -14,7 +14,7 @@ from labkit.devices import out_of_memory, pick_device
 from labkit.errors import CheckpointError, TrainingError
 from labkit.models import MODELS
 from labkit.models.model import Model
-from labkit.networks import layers
+from labkit.networks.layers import CUSTOM
 from labkit.settings import defaults_of
 from labtrace.files import atomic_write
 
@@ -78,9 +78,9 @@ def load_model(
     """
     state = load(path if step is None else kept_file(path, step), device)
     for argument, setting in state["settings"].items():
-        if layers.is_custom(setting) and argument not in networks:
+        if str(setting).startswith(CUSTOM) and argument not in networks:
             raise CheckpointError(
-                f"{path}: its {argument} is a network of your own ({setting.removeprefix(layers.CUSTOM)}), of "
+                f"{path}: its {argument} is a network of your own ({setting.removeprefix(CUSTOM)}), of "
                 f"which it has no code. Pass the module: labkit.load_model({str(path)!r}, {argument}=...)."
             )
     model = MODELS[state["kind"]](**state["settings"] | networks).to(device)
