@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ import labtrace.stamp
 from labtrace.cli import install
 
 NOTEBOOK = 1.8e9  # bytes of memory that the largest notebook needs
-SHARED_MEMORY = 128e6  # bytes: Docker gives 64 MB, which large batches exceed
 
 
 class Row(NamedTuple):
@@ -60,9 +58,6 @@ def _machine() -> Iterator[Row]:
             available = min(available, int(allowed))
         advice = f"a notebook needs up to {NOTEBOOK / 1e9} GB: close other programs" if available < NOTEBOOK else ""
         yield Row("memory", f"{available / 1e9:.1f} GB available", advice)
-        shared = shutil.disk_usage("/dev/shm").total
-        advice = "large batches need more: start the container with --shm-size=1g, or train with --workers 0"
-        yield Row("/dev/shm", f"{shared / 1e6:,.0f} MB", advice if shared < SHARED_MEMORY else "")
 
 
 def _pytorch() -> Iterator[Row]:
