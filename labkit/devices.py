@@ -21,11 +21,8 @@ LESS_MEMORY = (
     "Use smaller batches or pictures; or the speed-ups 'bf16' or 'recompute', or accumulate (the same update in "
     "parts), which need less memory."
 )
-UNUSABLE = (
-    RuntimeError,
-    AssertionError,
-    ModuleNotFoundError,
-)  # PyTorch's errors for a device that is not there, or that it cannot use
+# PyTorch's errors for a device that is not there, or that it cannot use.
+UNUSABLE = (RuntimeError, AssertionError, ModuleNotFoundError)
 
 
 def pick_device(name: str | torch.device = "auto") -> torch.device:

@@ -22,10 +22,6 @@ class TrainingError(LabkitError):
     """Training cannot go on, for instance because a loss is no longer a finite number."""
 
 
-class DivergedError(CheckpointError, TrainingError):
-    """A weight is no longer a finite number: training cannot go on, and no checkpoint is written."""
-
-
 def check_overrides(given: type, known: Collection[str], bases: Collection[type], what: str) -> None:
     """Raises `LabkitError`, with the nearest known name, if a class overrides nothing: perhaps a name is misspelt.
 

@@ -25,6 +25,7 @@ from labtrace.errors import say
 
 TIMEOUT = timedelta(minutes=5)  # a rank waits this long for another before it gives up
 
+# In errors that mean that another rank is gone: gloo has no class of its own for them.
 GLOO = "gloo|pair closure|Connection (closed|reset)|Broken pipe|[Tt]imed out"
 
 _store: Any = None  # where the ranks meet; it outlives a rank that dies
@@ -96,7 +97,7 @@ def process_group() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if _lost(error):
+        if isinstance(error, dist.DistError) or re.search(GLOO, str(error)):
             raise TrainingError(
                 f"rank {rank} of {size}: another rank ended, or did not answer for {TIMEOUT.total_seconds():g} seconds "
                 "(see above if it said why). Run the same again to go on from the last checkpoint; with "
@@ -105,11 +106,6 @@ def process_group() -> Iterator[None]:
         raise
     finally:
         dist.destroy_process_group()
-
-
-def _lost(error: RuntimeError) -> bool:
-    """True if an error of PyTorch's means that another rank is gone. gloo's errors can only be told by their texts."""
-    return isinstance(error, dist.DistError) or re.search(GLOO, str(error)) is not None
 
 
 def start(processes: int, arguments: list[str]) -> int:

@@ -26,7 +26,7 @@ from filelock import FileLock
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from labkit.errors import CheckpointError, DataError, LabkitError, TrainingError
+from labkit.errors import CheckpointError, DataError, LabkitError
 from labkit.locks import locked
 from labtrace.errors import check_known
 
@@ -185,7 +185,7 @@ def _in_job(objective: Callable[..., float], folder: Path, settings: dict[str, A
         try:
             return objective(folder, **settings)
         except LabkitError as error:
-            if isinstance(error, CheckpointError | DataError) and not isinstance(error, TrainingError):
+            if isinstance(error, CheckpointError | DataError):
                 raise  # a full disk or missing pictures are no fault of the settings
             return str(error)
 

@@ -1,12 +1,9 @@
 """The command that looks at the machine: `labkit doctor`."""
 
-import importlib.metadata
 import os
 import platform
 import re
-import shutil
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,11 +11,9 @@ from typing import NamedTuple
 import typer
 
 import labtrace.stamp
-from labtrace.cli import DISTRIBUTION, install
+from labtrace.cli import install
 
 NOTEBOOK = 1.8e9  # bytes of memory that the largest notebook needs
-SHARED_MEMORY = 128e6  # bytes: Docker gives 64 MB, which large batches exceed
-FOR_AUTHORS = ("test", "browser", "site")
 
 
 class Row(NamedTuple):
@@ -41,7 +36,7 @@ def doctor() -> None:
 
     The exit status is 1 if PyTorch does not work, or not on a GPU that is here. No GPU is no fault.
     """
-    rows = [*_machine(), *_pytorch(), *_packages()]
+    rows = [*_machine(), *_pytorch()]
     width = max(len(row.name) for row in rows)
     typer.echo("\n".join(f"{row.name:{width}}  {row.found}" for row in rows))
     if advised := [row for row in rows if row.advice]:
@@ -63,9 +58,6 @@ def _machine() -> Iterator[Row]:
             available = min(available, int(allowed))
         advice = f"a notebook needs up to {NOTEBOOK / 1e9} GB: close other programs" if available < NOTEBOOK else ""
         yield Row("memory", f"{available / 1e9:.1f} GB available", advice)
-        shared = shutil.disk_usage("/dev/shm").total
-        advice = "large batches need more: start the container with --shm-size=1g, or train with --workers 0"
-        yield Row("/dev/shm", f"{shared / 1e6:,.0f} MB", advice if shared < SHARED_MEMORY else "")
 
 
 def _pytorch() -> Iterator[Row]:
@@ -99,33 +91,3 @@ def _pytorch() -> Iterator[Row]:
             yield Row(gpu, found)
     advice = "" if compiler() else "install g++, if you want the speed-up 'compile' on a CPU"
     yield Row("compiler", compiler() or "none for C++", advice)
-
-
-def _packages() -> Iterator[Row]:
-    """A row for each extra, with the versions of its packages."""
-    try:
-        requirements = importlib.metadata.requires(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        yield Row("packages", "labkit is not installed", "in labkit's folder: pip install -e '.[lab]'")
-        return
-    extras = defaultdict[str, list[str]](list)
-    for requirement in requirements:
-        marker = re.search(r"extra == .(\w+)", requirement)
-        package = re.split(r"[^\w-]", requirement)[0]
-        elsewhere = "sys_platform" in requirement and sys.platform not in requirement
-        if package != DISTRIBUTION and not elsewhere:  # nor is an extra that another one includes a package
-            extras[marker[1] if marker else "always"].append(package)
-    for extra in [extra for extra in extras if extra not in FOR_AUTHORS]:
-        versions = {package: _version(package) for package in extras[extra]}
-        missing = [package for package, version in versions.items() if not version]
-        found = [f"{package} {version}" for package, version in versions.items() if version]
-        if missing:
-            found.append(f"without {' and '.join(missing)} ({install(extra)})")
-        yield Row(f"[{extra}]", ", ".join(found))
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

@@ -12,6 +12,7 @@ from http.client import HTTPException
 from pathlib import Path
 from shutil import unpack_archive
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,7 +100,7 @@ def folders(
     path = Path(path).expanduser()
     files = _find(path)
     sets: dict[str, PictureFiles] = {}
-    opened: dict[str, Pictures] = {}
+    opened: dict[str, Any] = {}
     for name, key in SETS.items():
         transform = for_training if name.startswith("train") else for_testing
         found = files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS]
@@ -108,10 +109,7 @@ def folders(
     return UnpairedData(
         path.resolve().name,
         size,
-        opened["train_a"],
-        opened["train_b"],
-        opened["test_a"],
-        opened["test_b"],
+        **opened,
         flip=flip,
         options={name: value for name, (value, default) in chosen.items() if value != default},
     )

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy import ndarray
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from labkit.data.batches import UnpairedData
 from labkit.data.textures import Dice, background, blend, colour, inside, noise, pixel_centres
@@ -29,7 +28,6 @@ TEST_SCENES = 64
 # Where the scenes of each set begin: far enough apart never to meet.
 FIRST_OF_A, FIRST_OF_B, FIRST_OF_TEST = 0, 2**40, 2**41
 
-WORTH_A_BAR = 2**26  # values, about two seconds of painting: for less, a progress bar is only noise
 REACH = 1.4  # radii: a fruit, its stem included, stays within this distance of its centre
 
 
@@ -127,8 +125,7 @@ def _render(painters: Sequence[Painter], indices: Sequence[int], size: int, seed
     """
     pictures = torch.empty(len(painters), len(indices), 3, size, size, dtype=torch.uint8)
     mask = torch.zeros(len(indices), 1, size, size, dtype=torch.bool)
-    few = pictures.numel() < WORTH_A_BAR
-    for i, index in enumerate(tqdm(indices, desc="painting fruit", unit="scene", disable=few)):
+    for i, index in enumerate(indices):
         scene = _Scene(Dice(f"fruit {seed} {index}"), size)
         for kind, painter in enumerate(painters):
             picture, covered = scene.with_fruit(painter)

@@ -67,8 +67,6 @@ def read_picture(path: Path | str, channels: int = 3) -> Tensor:
     # Pillow, not torchvision.io: that drops transparency instead of compositing it, ignores EXIF in WebP, and is
     # deprecated since torchvision 0.29.
     try:
-        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-            raise ValueError("neither a file nor a folder")  # to open a named pipe could take for ever
         with Image.open(path, formats=["JPEG", "PNG", "WEBP", "BMP", "TIFF", "PPM"]) as image:
             pixels = np.array(_as_rgb(image) if channels == 3 else _as_rgb(image).convert("L"))
     except MemoryError as error:  # the picture may be a good one, so it is not left out as damaged ones are

@@ -77,11 +77,6 @@ CUSTOM = "own: "  # begins the name that a custom network has in settings and ch
 USUAL = {"channels": 3, "size_multiple": 4, "min_size": 16}
 
 
-def is_custom(setting: object) -> bool:
-    """True if a setting is the name of a custom network."""
-    return isinstance(setting, str) and setting.startswith(CUSTOM)
-
-
 def custom_copy(argument: str, network: object) -> Any:
     """A copy of a custom network, with the attributes `channels`, `size_multiple` and `min_size`.
 

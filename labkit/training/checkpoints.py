@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from labkit.devices import out_of_memory, pick_device
-from labkit.errors import CheckpointError, DivergedError
+from labkit.errors import CheckpointError, TrainingError
 from labkit.models import MODELS
 from labkit.models.model import Model
-from labkit.networks import layers
+from labkit.networks.layers import CUSTOM
 from labkit.settings import defaults_of
 from labtrace.files import atomic_write
 
@@ -28,24 +26,16 @@ def write_checkpoint(state: dict, folder: Path) -> None:
     """Writes `state` as the checkpoint of `folder`. It takes the place of the old one once it is written.
 
     Raises:
-        DivergedError: a weight or another number of the step is not finite. The old checkpoint stays.
+        TrainingError: a weight or another number of the step is not finite. The old checkpoint stays.
         CheckpointError: it cannot be written, for example on a full disk. The old checkpoint stays.
     """
     file = folder / FILE
-    floats = [tensor for tensor in _tensors(state["step"]) if tensor.is_floating_point()]
+    tensors = [leaf for leaf in tree_leaves(state["step"]) if isinstance(leaf, Tensor)]
+    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
     if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
-        raise DivergedError(f"{file}: not saved, since a weight is no longer a finite number.")
-    try:
-        with atomic_write(file, CheckpointError) as part, open(part, "wb") as opened:
-            torch.save(state, opened)
-    except CheckpointError as error:
-        needed = sum(tensor.nbytes for tensor in _tensors(state))
-        if not folder.is_dir() or (free := shutil.disk_usage(folder).free) > needed:
-            raise
-        beside = " beside the checkpoint that is there" if file.exists() else ""
-        raise CheckpointError(
-            f"{file}: no space: {math.ceil(needed / 1e6)} MB needed{beside}, and {free / 1e6:.0f} MB are free."
-        ) from error
+        raise TrainingError(f"{file}: not saved, since a weight is no longer a finite number.")
+    with atomic_write(file, CheckpointError) as part, open(part, "wb") as opened:
+        torch.save(state, opened)
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
@@ -88,9 +78,9 @@ def load_model(
     """
     state = load(path if step is None else kept_file(path, step), device)
     for argument, setting in state["settings"].items():
-        if layers.is_custom(setting) and argument not in networks:
+        if str(setting).startswith(CUSTOM) and argument not in networks:
             raise CheckpointError(
-                f"{path}: its {argument} is a network of your own ({setting.removeprefix(layers.CUSTOM)}), of "
+                f"{path}: its {argument} is a network of your own ({setting.removeprefix(CUSTOM)}), of "
                 f"which it has no code. Pass the module: labkit.load_model({str(path)!r}, {argument}=...)."
             )
     model = MODELS[state["kind"]](**state["settings"] | networks).to(device)
@@ -145,7 +135,3 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
 def in_one_line(error: Exception) -> str:
     """The text of an error, at most 200 characters of it, or its name if it has none."""
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _tensors(state: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(state) if isinstance(leaf, Tensor)]

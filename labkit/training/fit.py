@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from labkit import ranks
-from labkit.data.batches import PREFETCH, UnpairedData, batches
+from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
 from labkit.errors import LabkitError, TrainingError
@@ -168,21 +168,18 @@ def _stream(
     try:
         yield from batches(data, size, run.done, run.steps, workers=workers, signals=signals, **place)
     except Exception as error:
-        watchers.error = _cause(error, run, data, workers)
+        watchers.error = _cause(error, run)
     if ranks.count() > 1:  # the other ranks still take the step under way, and a batch is the same without workers
         yield from batches(data, size, run.done, run.steps, **place)
 
 
-def _cause(error: Exception, run: Run, data: UnpairedData, workers: int) -> Exception:
+def _cause(error: Exception, run: Run) -> Exception:
     """The error to raise for one that ended the batches: one of a worker says what to do, those of pictures stay."""
     if re.search("(allocate|out of) shared memory", str(error)):
-        height, width = data.whole or (data.size, data.size)
-        pictures = 2 * run.batches["batch_size"] // run.step.shares
-        megabytes = (workers * PREFETCH + 2) * pictures * 3 * height * width * 4 / 1e6  # two are with the step
         return TrainingError(
-            f"/dev/shm is full: there {workers} processes hand over the batches that they prepare, which can take "
-            f"{megabytes:,.0f} MB for each rank. Give it more room (in Docker with --shm-size), or take fewer workers "
-            f"(0 need none) or, in a new folder, smaller batches; {_where_saved(run)}."
+            "/dev/shm is full: there processes hand over the batches that they prepare. Give it more room (in Docker "
+            "with --shm-size), or take fewer workers (0 need none), or in a new folder smaller batches; "
+            f"{_where_saved(run)}."
         )
     lost = isinstance(error, (ConnectionError, EOFError)) and not str(error).startswith("Caught")
     if lost or "DataLoader worker (pid" in str(error):

@@ -169,6 +169,6 @@ def save_run(run: Run) -> None:
     if ranks.number() == 0:
         try:
             checkpoints.write_checkpoint(state, run.folder)
-        except CheckpointError as error:
+        except (CheckpointError, TrainingError) as error:
             raise type(error)(f"step {run.done}: {error}{run.resume_hint()}") from error
     run.saved = run.done

@@ -42,7 +42,7 @@ def translate(
         source: a picture, or a folder with folders in it. Pictures in it that cannot be read, or are too large for the
             memory, are left out, with a warning.
         target: where the result goes. Its suffix (.png, .jpg, .webp) is its format. Folders keep names, and folders in
-            them, and write PNG.
+            them, and write PNG. Pictures in it are not translated, if it is a folder in `source`.
         direction: "AtoB" or "BtoA", ignored for a single generator.
         size: resizes each picture to `size` by `size` pixels before, as test pictures are in training and in the public
             reference. The result has this size. None leaves each picture its own.
@@ -96,21 +96,14 @@ def targets_of(source: Path, target: Path, overwrite: bool, skip_existing: bool)
         raise LabkitError(f"{target}: the translation would take the place of its source. Name another target.")
     if source.is_dir():
         pictures = find_pictures(source)
-        there = []
         if source.resolve() in target.resolve().parents:  # results of an earlier call are no pictures to translate
-            there = [path for path in pictures if target.resolve() in path.resolve().parents]
-            pictures = [path for path in pictures if path not in there]
+            pictures = [path for path in pictures if target.resolve() not in path.resolve().parents]
         if not pictures:
             raise DataError(f"{source}: there are no pictures in this folder.")
         # No name twice: pear.jpg and pear.png of one folder become pear.jpg.png and pear.png.png.
         stems = Counter(path.with_suffix("") for path in pictures)
         names = {path: f"{path.stem if stems[path.with_suffix('')] == 1 else path.name}.png" for path in pictures}
         targets = {path: target / path.parent.relative_to(source) / name for path, name in names.items()}
-        if own := {*there} - {*targets.values()}:
-            kept = (
-                f"{target}: {len(own)} pictures there, such as {min(own)}, are not translated, since results go there."
-            )
-            warnings.warn(kept, stacklevel=1)
     else:
         check_exists(source, "a picture, or a folder of pictures", DataError)
         targets = {source: target}

@@ -21,20 +21,13 @@ class ChannelsLast(SpeedUp):
     convolution convert: on an H200 the fastest stack in bf16 took 1.15 (batch 1) and 1.33 times (16) as long with it.
 
     On CPUs some versions of PyTorch compute a wrong gradient of instance norm, for one picture whose gradient comes in
-    channels_last. So the gradient is converted before it enters instance norm, except on CUDA GPUs. On Macs some
-    compute a wrong gradient of batch norm, too (pytorch#175189). There it is refused.
+    channels_last. So the gradient is converted before it enters instance norm, except on CUDA GPUs.
     """
 
     name = "channels_last"
     changes = "weights and pictures are laid out channels last"
     improves = "compute"
     excludes = {"compile": "the compiler chooses memory formats itself"}
-
-    @classmethod
-    def why_unsuited(cls, model: Model) -> str | None:
-        if next(model.parameters()).device.type == "mps" and has_batch_norm(model):
-            return "some versions of PyTorch compute batch norm's gradients wrongly in it on 'mps': use instance norm"
-        return super().why_unsuited(model)
 
     @classmethod
     def why_untried(cls, model: Model) -> str | None:

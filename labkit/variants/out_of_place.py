@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
 
 import torch
-from torch import Tensor
+from torch import nn
 
-from labkit.models.step import Batch
-from labkit.variants import SpeedUp
+from labkit.variants import Substitutes
 from labkit.variants.norms import norms
 
 
-class OutOfPlace(SpeedUp):
+class OutOfPlace(Substitutes):
     """Lets ReLU and LeakyReLU that follow an instance norm work out of place.
 
     Differs from the baseline in one seam, `learn`: while it runs, those layers are not in place. In place saves memory
@@ -31,16 +30,9 @@ class OutOfPlace(SpeedUp):
     excludes = {"compile": "compiled code has no in-place operations left to take out"}
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        self.activations: list[Any] = [after for _, after, _ in norms(self.model) if after and after.inplace]
+        for _, after, _ in norms(self.model):
+            if isinstance(after, nn.ReLU | nn.LeakyReLU) and after.inplace:
+                beside = copy.copy(after)
+                beside.inplace = False
+                self.forwards[after] = beside.forward
         return super().build(betas)
-
-    def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        self.switch(in_place=False)
-        try:
-            return super().learn(player, batch)
-        finally:
-            self.switch(in_place=True)
-
-    def switch(self, in_place: bool) -> None:
-        for activation in self.activations:
-            activation.inplace = in_place

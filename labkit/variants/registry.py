@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from labkit.errors import LabkitError, check_overrides
-from labkit.models.cyclegan import CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.variants import SpeedUp
@@ -139,7 +138,6 @@ def speedups() -> pandas.DataFrame:
 
     | column | meaning |
     |---|---|
-    | seam | the methods of the step that it overrides |
     | changes | how it differs from the baseline |
     | improves | the part of a step's time or memory that should get smaller |
     | needs | device, companions |
@@ -154,7 +152,6 @@ def speedups() -> pandas.DataFrame:
 
     rows = {
         name: {
-            "seam": ", ".join(overridden(speedup)),
             "changes": speedup.changes,
             "improves": speedup.improves,
             "needs": speedup.needs,
@@ -170,9 +167,3 @@ def excluded(name: str) -> set[str]:
     """The speed-ups that cannot be combined with this one, whichever of the two says so."""
     by_others = {other for other, speedup in SPEEDUPS.items() if name in speedup.excludes}
     return by_others | SPEEDUPS[name].excludes.keys()
-
-
-def overridden(speedup: type[SpeedUp]) -> list[str]:
-    """The seams of a step that a speed-up overrides."""
-    bases = speedup.__mro__[: speedup.__mro__.index(SpeedUp)]
-    return [name for name in seams(CycleGANStep) if any(name in vars(base) for base in bases)]

@@ -22,7 +22,7 @@ from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import Substitutes
 from labkit.variants.compile import compiler
-from labkit.variants.norms import NormAndActivation, fused
+from labkit.variants.norms import norms
 from labtrace.files import atomic_write
 
 C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
@@ -87,7 +87,10 @@ class Winograd(Substitutes):
             for network in networks:
                 first = next(layer for layer in network.modules() if not any(layer.children()))
                 self.forwards[first] = functools.partial(channels_last, first)
-                self.forwards |= fused(network, norm_and_activation)
+                for norm, after, slope in norms(network):
+                    self.forwards[norm] = functools.partial(norm_and_activation, eps=norm.eps, slope=slope)
+                    if after:
+                        self.forwards[after] = lambda x: x
             for padding, convolution in convolutions(self.model):
                 self.forwards[padding] = lambda x: x
                 self.forwards[convolution] = functools.partial(self.convolve, convolution)
@@ -171,26 +174,32 @@ class Convolution(torch.autograd.Function):
         return dx, dw, db, None
 
 
+class NormAndActivation(torch.autograd.Function):
+    """`norm_and_activation` of x (N, H, W, C), contiguous."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float, slope: float) -> Tensor:
+        n, height, width, channels = x.shape
+        y, statistics = torch.empty_like(x), x.new_empty(2, n, channels)
+        run("norm", x, y, statistics, n, height * width, channels, eps, slope)
+        ctx.save_for_backward(x, statistics)
+        ctx.slope = slope
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
+        x, statistics = ctx.saved_tensors
+        n, height, width, channels = x.shape
+        dx = torch.empty_like(x)
+        run("norm_gradient", x, statistics, dy.contiguous(), dx, n, height * width, channels, ctx.slope)
+        return dx, None, None
+
+
 def norm_and_activation(x: Tensor, eps: float, slope: float) -> Tensor:
     """Instance norm of x (N, C, H, W), of which negative results are multiplied by `slope`: 0 for ReLU, 1 for none."""
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
-    return NormAndActivation.apply(pixels(wide), eps, slope, norm, norm_gradient).permute(0, 3, 1, 2).to(x.dtype)
-
-
-def norm(x: Tensor, eps: float, slope: float) -> tuple[Tensor, Tensor]:
-    """The same for x (N, H, W, C), contiguous, and what `norm_gradient` needs besides."""
-    n, height, width, channels = x.shape
-    y, statistics = torch.empty_like(x), x.new_empty(2, n, channels)
-    run("norm", x, y, statistics, n, height * width, channels, eps, slope)
-    return y, statistics
-
-
-def norm_gradient(x: Tensor, statistics: Tensor, dy: Tensor, slope: float) -> Tensor:
-    """The gradient of x (N, H, W, C), for that of the result."""
-    n, height, width, channels = x.shape
-    dx = torch.empty_like(x)
-    run("norm_gradient", x, statistics, dy, dx, n, height * width, channels, slope)
-    return dx
+    return NormAndActivation.apply(pixels(wide), eps, slope).permute(0, 3, 1, 2).to(x.dtype)
 
 
 def pixels(x: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """`labkit doctor` says what is here, what to do about it, and by its exit status whether it must be done."""
 
-import importlib.metadata
 import re
 import sys
 import types
@@ -9,7 +8,6 @@ import pytest
 import torch
 
 from labkit import devices
-from labkit.commands import doctor
 
 
 @pytest.fixture
@@ -17,8 +15,6 @@ def diagnose(call, monkeypatch):
     """A function that runs labkit doctor and gives its exit status, its rows by name, and what there is to do."""
     monkeypatch.setattr(devices, "nvidia_gpus", lambda: [])
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    needed = ["numpy>=1.26", 'torch>=2.11; extra == "train"', 'onnx>=1.18; extra == "export"', 'ruff; extra == "test"']
-    monkeypatch.setattr(importlib.metadata, "requires", lambda name: needed)
 
     def run():
         status, out, _ = call("doctor")
@@ -32,7 +28,7 @@ def test_a_machine_without_a_gpu_is_well(diagnose):
     status, rows, _ = diagnose()
     assert status == 0 and rows["GPU, driver"] == "no NVIDIA GPU found"
     assert rows["PyTorch"].startswith(torch.__version__) and "nine ones: 9, bfloat16 in hardware" in rows["cpu"]
-    assert sys.executable in rows["Python"] and f"torch {importlib.metadata.version('torch')}" in rows["[train]"]
+    assert sys.executable in rows["Python"]
 
 
 @pytest.mark.parametrize(
@@ -80,22 +76,7 @@ def test_pytorch_that_is_missing_or_broken_is_a_fault(diagnose, monkeypatch, err
     assert re.search(f"- PyTorch: .*{re.escape(advice)}", said)
 
 
-def test_packages_that_are_missing_are_named_with_their_extra(diagnose, monkeypatch):
-    def missing(name):
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: missing(name) if name == "onnx" else "1.2")
-    status, rows, _ = diagnose()
-    assert status == 0 and rows["[always]"] == "numpy 1.2" and "[test]" not in rows
-    assert rows["[export]"] == "without onnx (pip install 'cyclegan-lab[export]')"
-    monkeypatch.setattr(importlib.metadata, "requires", missing)
-    status, rows, _ = diagnose()
-    assert status == 0 and rows["packages"] == "labkit is not installed"
-
-
-def test_little_shared_memory_and_no_compiler_are_no_fault(diagnose, monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: types.SimpleNamespace(total=64e6))
+def test_no_compiler_is_no_fault(diagnose, monkeypatch):
     monkeypatch.setattr("labkit.variants.compile.compiler", lambda: None)
     status, _, said = diagnose()
     assert status == 0 and "- compiler: install g++" in said
-    assert ("- /dev/shm: large batches need more" in said) == (sys.platform == "linux")

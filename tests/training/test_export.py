@@ -1,7 +1,6 @@
 """Exported files give PyTorch's pictures at every size, say what they take, and are written only if they are right."""
 
 import json
-import sys
 
 import onnx
 import onnxruntime
@@ -109,19 +108,6 @@ def test_what_is_no_number_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setitem(exporting.WRITERS, ".onnx", lambda network, about: (b"", lambda x: network(x) * float("nan")))
     with pytest.raises(labkit.LabkitError, match="not written.*by nan"):
         labkit.export(ResnetGenerator(1, 2), tmp_path / "model.onnx")
-
-
-@pytest.mark.parametrize(("suffix", "package"), [(".onnx", "onnxscript"), (".safetensors", "safetensors")])
-def test_a_missing_package_is_named(tmp_path, monkeypatch, tiny, suffix, package):
-    missing(monkeypatch, package)
-    with pytest.raises(ModuleNotFoundError, match=package):
-        labkit.export(tiny(), tmp_path / f"model{suffix}")
-
-
-def missing(monkeypatch, package):
-    """From now on this package cannot be found."""
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"{package}.torch", raising=False)
 
 
 def test_an_unknown_suffix_or_direction_is_refused(tmp_path, tiny):

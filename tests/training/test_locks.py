@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -54,27 +53,6 @@ def test_children_of_a_killed_run_do_not_hold_its_lock(tmp_path):
                 pass
         finally:
             os.kill(child, signal.SIGKILL)
-
-
-def test_two_threads_do_not_train_into_one_folder(tmp_path):
-    """A lock of the process, as POSIX has it, would let both in, and end with the first of them."""
-    said = []
-
-    def second():
-        try:
-            with locked(tmp_path / "." / "x" / ".."):
-                said.append("in")
-        except LabkitError as error:
-            said.append(str(error))
-
-    (tmp_path / "x").mkdir()
-    with locked(tmp_path):
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join()
-    assert "another run trains into this folder" in said[0]
-    second()
-    assert said[1] == "in"
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])

@@ -71,7 +71,7 @@ NO_ROOM = RuntimeError("unable to allocate shared memory(shm) for file </torch_1
 @pytest.mark.parametrize(
     ("place", "name", "error", "message"),
     [
-        (torch.Tensor, "share_memory_", NO_ROOM, "/dev/shm is full: .* take 0 MB .*--shm-size.*fewer workers"),
+        (torch.Tensor, "share_memory_", NO_ROOM, "/dev/shm is full: .*--shm-size.*fewer workers"),
         (multiprocessing.reduction, "DupFd", OSError(24, "Too many open files"), "prepares batches died"),
     ],
 )

@@ -65,13 +65,6 @@ def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_p
     assert len(labkit.translate(Negative(), album / "trees" / "far", album)) == 1, "a target above its source"
 
 
-def test_pictures_of_ones_own_where_the_results_go_are_said_to_stay(tmp_path):
-    for name in ("pear.png", "trees/oak.png"):
-        write_picture(picture(32, 32), tmp_path / name)
-    with pytest.warns(UserWarning, match=r"trees: 1 pictures there, such as .*oak.png, are not translated"):
-        assert len(labkit.translate(Negative(), tmp_path, tmp_path / "trees")) == 1
-
-
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
