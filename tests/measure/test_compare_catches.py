@@ -114,14 +114,6 @@ class IdentityDroppedAfterTiming(AfterTiming):
         return without(losses, "idt_A", "idt_B") if self.begun() else losses
 
 
-class SkipsSeventhAfterTiming(AfterTiming):
-    def update(self, player):
-        if self.calls % 7 or self.first.dtype == torch.float64:
-            super().update(player)
-        else:
-            self.optimizers[player].zero_grad()
-
-
 class ScheduleIgnored:
     """Learns at the rate it was made with, whatever the schedule."""
 
@@ -328,7 +320,6 @@ FOOLS = {
     HalvedAfterTiming: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
     HalvedInsideAfterTiming: "after the timing rounds, the weights of G_A go elsewhere, by 0.5 of their way",
     IdentityDroppedAfterTiming: "after the timing rounds, the gradient of idt_A does not reach G_A",
-    SkipsSeventhAfterTiming: "after the timing rounds, the number of Adam's steps for G_A.* is 8, the baseline's 9",
     ScheduleIgnored: "in update 3, the learning rate of the generators is 0.0002, the baseline's ",
     ScheduleTooFast: "in update 3, the weights of G_A go elsewhere",
     NoDiscriminators: "D_A, D_B do not learn",

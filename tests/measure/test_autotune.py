@@ -1,0 +1,103 @@
+"""The speed-ups that are chosen for a run: tried one on top of the other, within their time, and kept."""
+
+import functools
+import math
+
+import pandas
+import pytest
+
+import labkit
+from labkit.errors import LabkitError
+from labkit.measure import autotune as choosing
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """A function that sets what each speed-up gains, and returns the list of the stacks that are then compared."""
+
+    def gaining(**gains):
+        stacks = []
+
+        def compare(makers, batch, rounds, clock, limit_s):
+            stacks.append([one.name for one in type(makers["with"]()).__mro__ if "name" in vars(one)])
+            verdict, low = gains[max(stacks[-1], key=[*gains].index)]
+            return pandas.DataFrame({"verdict": verdict, "why": "why", "times_faster_low": low}, index=["with"])
+
+        monkeypatch.setattr(choosing, "compare", compare)
+        return stacks
+
+    return gaining
+
+
+def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, monkeypatch, tried):
+    took = {"bf16": 0.5, "batched": 0.6, "fused_adam": 0.7, "out_of_place": 2.5}
+    monkeypatch.setattr(choosing, "candidates", lambda make: ([*took], []))
+    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: took.get(getattr(type(step), "name", ""), 1.0))
+    same = "no difference"
+    stacks = tried(bf16=("faster", 1.4), batched=(same, 1.01), fused_adam=(same, 0.99))
+    names, said = labkit.autotune(tiny, batch())
+    assert names == ["bf16", "batched"]
+    assert [set(stack) for stack in stacks] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
+    told = dict(line.split(": ", 1) for line in said)
+    assert told["bf16"] == "chosen, on top of the baseline why" and "too noisy to tell" in told["batched"]
+    assert told["fused_adam"].startswith("left out, no difference on top of bf16, batched: ")
+    assert told["out_of_place"] == "left out, slower: its second update took 2.5 times as long"
+
+
+def test_when_the_time_is_over_it_chooses_from_what_it_has(tiny, batch, monkeypatch, tried):
+    monkeypatch.setattr(choosing, "candidates", lambda make: (["bf16", "batched"], []))
+    seconds = iter([0.0, 0.0, *[40.0] * 9])  # the first comparison takes 40 of 60
+    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: 1.0)
+    monkeypatch.setattr(choosing.time, "perf_counter", lambda: next(seconds))
+    stacks = tried(bf16=("faster", 1.4))
+    names, said = labkit.autotune(tiny, batch(), limit_s=60)
+    assert names == ["bf16"] and len(stacks) == 1
+    assert said[-1].startswith("batched: not tried, since 60 s are over")
+
+
+def test_what_batch_norm_rules_out_is_not_tried(tiny):
+    names, said = choosing.candidates(functools.partial(tiny, norm="batch"))
+    assert {"fused_adam", "out_of_place"} <= {*names} and not {"batched", "nhwc"} & {*names}
+    assert any("batched: not tried" in line for line in said)
+
+
+@pytest.mark.parametrize("limit_s, side", [(0, 64), (1000, 128)])
+def test_slow_steps_are_measured_with_a_corner_of_the_pictures(tiny, batch, limit_s, side):
+    said = []
+    smaller = choosing.corner(labkit.make_step(tiny()), batch(size=128), limit_s, said)
+    assert [pictures.shape for pictures in smaller] == [(1, 3, side, side)] * 2
+    assert (
+        said == ["auto: measured with 64x64 pixels of each picture, since with all of them it takes long"][: side < 128]
+    )
+
+
+def test_networks_that_need_whole_pictures_are_measured_with_them(tiny, batch):
+    step, pictures, said = labkit.make_step(tiny(generator="unet_128")), batch(size=128), []
+    assert choosing.corner(step, pictures, 0, said) is pictures and not said
+
+
+def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_path):
+    monkeypatch.setattr(choosing, "autotune", lambda *_: (["bf16"], ["bf16: chosen"]))
+    first = labkit.measure.remembered(tmp_path, tiny, batch())
+    assert first == (["bf16"], ["bf16: chosen", "auto: bf16"])
+    monkeypatch.setattr(choosing, "autotune", lambda *_: (["batched"], []))
+    names, said = labkit.measure.remembered(tmp_path, tiny, batch())
+    assert names == ["bf16"] and "chosen when this run began" in said[0]
+    monkeypatch.setattr(choosing, "stamp", lambda: {"device": "another"})
+    assert labkit.measure.remembered(tmp_path, tiny, batch())[0] == ["batched"]
+
+
+def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):
+    def compare(makers, batch, rounds, clock, limit_s):
+        row = {"verdict": "faster", "why": "", "times_faster_low": 2.0}
+        try:
+            makers["with"]()
+        except LabkitError as error:
+            row = {"verdict": "does not run", "why": str(error), "times_faster_low": math.nan}
+        return pandas.DataFrame([row], index=["with"])
+
+    monkeypatch.setattr(choosing, "compare", compare)
+    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: 1.0)
+    names, said = labkit.autotune(tiny, batch())
+    assert ("bf16" in names) != ("fp16" in names)
+    assert any("exclude each other" in line for line in said)
