@@ -4,13 +4,11 @@ import math
 from types import SimpleNamespace
 
 import pandas as pd
-import pytest
 import torch
 from apart import Alone
 
 import labkit
-from labcourse import RecordGradients, best_interval, learning_summary, module_flops, work_by_player
-from labcourse.solutions import limits, rounding_outcomes
+from labcourse import RecordGradients, learning_summary, module_flops, work_by_player
 from labkit.measure import step_flops
 
 
@@ -60,38 +58,3 @@ def test_the_counted_work_of_modules_is_that_of_real_steps():
         step = labkit.make_step(small(), type("Apart", (Alone,), dict(module=module)))
         real[module] = step_flops(step, pictures)
     assert module_flops(small(), 32) == real
-
-
-def test_no_other_interval_loses_less():
-    save, between = 30.0, 86400.0
-    lost = {interval: save / interval + interval / (2 * between) for interval in range(60, 86400, 10)}
-    assert best_interval(save, between) == pytest.approx(min(lost, key=lambda interval: lost[interval]), abs=10)
-
-
-@pytest.mark.parametrize(
-    "dtype, bits, whole",
-    [
-        (torch.float16, (5, 10), torch.int16),
-        (torch.bfloat16, (8, 7), torch.int16),
-        (torch.float32, (8, 23), torch.int32),
-        (torch.float64, (11, 52), torch.int64),
-    ],
-)
-def test_limits_follow_from_the_bits(dtype, bits, whole):
-    known = torch.finfo(dtype)
-    smallest = torch.tensor(1, dtype=whole).view(dtype).item()  # only the last bit is set
-    assert limits(*bits) == {"eps": known.eps, "max": known.max, "tiny": known.tiny, "smallest": smallest}
-
-
-def test_outcomes_are_shares_of_what_is_not_zero():
-    gradients = torch.tensor([[0.0, 1e-9, -1e-9, 1e-6], [-1e-6, 1.0, 1e5, 0.0]])
-    assert rounding_outcomes(gradients, 1.0) == pytest.approx(
-        {"flushed": 2 / 6, "subnormal": 2 / 6, "overflowed": 1 / 6}
-    )
-
-
-def test_a_scale_moves_gradients_from_one_end_to_the_other():
-    gradients = torch.tensor([1e-8, -1e-3])
-    assert rounding_outcomes(gradients, 1.0) == {"flushed": 0.5, "subnormal": 0.0, "overflowed": 0.0}
-    assert rounding_outcomes(gradients, 2.0**10) == {"flushed": 0.0, "subnormal": 0.5, "overflowed": 0.0}
-    assert rounding_outcomes(gradients, 2.0**27) == {"flushed": 0.0, "subnormal": 0.0, "overflowed": 0.5}

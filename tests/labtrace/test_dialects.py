@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from fractions import Fraction
 
-import numpy as np
 import pandas
 import pytest
 from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
@@ -137,20 +136,6 @@ def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, t
     with pytest.raises(TraceError, match=message):
         opened.temporal()
     assert opened.operators()["name"].tolist() == ["aten::add"]
-
-
-def test_times_since_1970_keep_their_nanoseconds(tmp_path):
-    trace = SyntheticTrace()
-    for number in range(100):
-        trace.launch(0, 10 * number + 5, 1)
-    for event in trace.events:
-        event["ts"] = f"{1700000000000000 + event['ts']}.{'001' if event['cat'] == 'kernel' else '0'}"
-        event["dur"] = "0.003"
-    opened = save(trace.events, tmp_path / "trace.json")
-    times = opened.temporal().set_index("part")["us"]
-    assert times["busy"] == pytest.approx(0.3, abs=1e-9) and times["wall"] == pytest.approx(990.003, abs=1e-9)
-    begin = next(iter(opened.ranks.values())).kernels["begin"].to_numpy()
-    assert np.array_equal(np.rint(begin * 1000), 1000 * np.arange(5, 1005, 10) + 1)
 
 
 @pytest.mark.parametrize(
