@@ -102,12 +102,6 @@ class GoesBack:
                 weight.lerp_(old, self.back)
 
 
-class HalvedInsideAfterTiming(AfterTiming, GoesBack):
-    @property
-    def back(self):
-        return 0.5 if self.begun() else 0.0
-
-
 class IdentityDroppedAfterTiming(AfterTiming):
     def losses(self, player, batch):
         losses = super().losses(player, batch)
@@ -318,7 +312,6 @@ FOOLS = {
     Rounded: "the weights of G_A go elsewhere, by .* of their way",
     ThreePercentHidden: "the gradient of cycle_B in G_A is 0.97 times the baseline's",
     HalvedAfterTiming: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
-    HalvedInsideAfterTiming: "after the timing rounds, the weights of G_A go elsewhere, by 0.5 of their way",
     IdentityDroppedAfterTiming: "after the timing rounds, the gradient of idt_A does not reach G_A",
     ScheduleIgnored: "in update 3, the learning rate of the generators is 0.0002, the baseline's ",
     ScheduleTooFast: "in update 3, the weights of G_A go elsewhere",
