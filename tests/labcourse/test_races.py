@@ -261,24 +261,6 @@ def test_everything_is_put_back(tiny, batch, raised):
     torch.testing.assert_close(step.model.state_dict(), weights, rtol=0, atol=0)
 
 
-def test_streams_kept_in_the_class(tiny, batch):
-    """They come back with the clocks of an earlier recording, which must not add anything."""
-
-    class Kept(Right):
-        def cycles(self, journeys):
-            if not hasattr(type(self), "kept"):
-                type(self).kept = [torch.cuda.Stream(), torch.cuda.Stream()]
-            return super().cycles(journeys)
-
-        def cast(self):
-            self.sides = self.kept
-            super().cast()
-
-    steps = [labkit.make_step(tiny(), Kept) for _ in range(2)]
-    for step in (steps[0], steps[0], steps[1]):
-        assert find_races(step, *batch()) == []
-
-
 def test_a_stream_from_before_is_refused(races):
     class Foreign(Right):
         def fork(self):

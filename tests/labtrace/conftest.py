@@ -43,3 +43,10 @@ def one_kernel(load):
 @pytest.fixture(scope="module")
 def on_a_cpu(load):
     return load(synthetic_trace.on_a_cpu())
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    for number, trace in enumerate(synthetic_trace.two_ranks()):
+        trace.save(tmp_path / f"rank{number}.json")
+    return labtrace.Trace(tmp_path)

@@ -130,14 +130,6 @@ def test_a_transposed_convolution(tmp_path):
     assert row.bytes == 4 * (2 * 8 * 16 * 16 + 8 * 4 * 9 + 2 * 4 * 32 * 32)
 
 
-def test_a_trace_without_shapes_says_how_to_record_them(tmp_path):
-    trace = SyntheticTrace()
-    trace.operator("aten::mm", 0, 10)
-    trace.launch(2, 20, 10)
-    with pytest.raises(labtrace.TraceError, match="trace.json: no shapes .*record_shapes=True"):
-        rates(trace, tmp_path)
-
-
 def test_the_peaks_of_a_gpu_are_found_by_its_name_and_not_those_of_a_like_one():
     assert peaks_of("NVIDIA H100 80GB HBM3")[0]["bfloat16"] == 989e12 and peaks_of("Tesla V100-PCIE-16GB")[1] == 900e9
     others = "RTX 4070 Ti SUPER", "RTX 3080 Laptop GPU", "A100-SXM4-40GB MIG 1g.5gb", "H200 NVL", "unknown GPU"

@@ -70,20 +70,10 @@ def test_two_timelines_begin_with_their_own_first_events_and_are_equally_long(tw
     assert totals(figure)["part", "steps"] == ("1", "90.0")
 
 
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
-    for rank in (0, 1):
-        trace = synthetic_trace.one_kernel(rank=rank)
-        trace.launch(2, 200, 50 + rank)
-        trace.save(folder / f"{rank}.json")
-    return Trace(folder)
-
-
-def test_a_timeline_of_several_ranks_has_a_panel_for_each(two_ranks, one_kernel):
-    figure = timeline({"run": two_ranks, "one": one_kernel}, 0, 300)
+def test_a_timeline_of_several_ranks_has_a_panel_for_each(ranks, one_kernel):
+    figure = timeline({"run": ranks, "one": one_kernel}, 0, 300)
     assert [note.text for note in figure.layout.annotations] == ["run, rank 0", "run, rank 1", "one"]
-    assert totals(figure)["run, rank 1", "stream 7"][1] == "141.0"
+    assert totals(figure)["run, rank 1", "stream 7"][1] == "200.0"
 
 
 class Parts:

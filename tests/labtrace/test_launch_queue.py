@@ -116,13 +116,6 @@ def test_overlap_lengthens_the_sum_while_the_wall_time_falls(share, sums, wall):
     assert two.wall == two.busy == pytest.approx(wall * 120)
 
 
-def test_kernels_slow_down_only_while_they_overlap():
-    times = on_two_streams([(10, 1.0), (5, 1.0)], [(4, 0.5)])
-    # Both at 1 / 1.5 of their speed until the short one is done at 6, with 4 of the first kernel's 10 behind it.
-    assert times.kernel_end.tolist() == pytest.approx([12, 17, 6])
-    assert times.kernel_start.tolist() == pytest.approx([0, 12, 0])
-
-
 def test_a_slower_kernel_delays_its_stream_those_that_wait_for_it_and_the_host():
     launches = [
         Launch("a", 1, 10, share=1.0),

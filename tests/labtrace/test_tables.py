@@ -22,20 +22,6 @@ def parts(table):
     return table.set_index("part")["us"].to_dict()
 
 
-def test_temporal_gives_shares_of_wall_and_of_busy_side_by_side(load, two_streams):
-    table = load(two_streams).temporal()
-    busy = 100 + 140 + 40 + 100
-    idle = 600 - busy
-    assert parts(table) == {
-        "wall": 600, "busy": busy, "idle": idle, "compute": 340, "memory": 40, "communication": 0,
-        "non_compute": 40, "compute_and_communication": 0
-    }  # fmt: skip
-    compute = table.set_index("part").loc["compute"]
-    assert compute["share_of_wall"] == pytest.approx(340 / 600)
-    assert compute["share_of_busy"] == pytest.approx(340 / busy)
-    assert np.isnan(table.set_index("part").loc["idle", "share_of_busy"])
-
-
 def test_temporal_by_step_holds_the_last_step_and_adds_up(load, two_streams):
     trace = load(two_streams)
     steps = trace.temporal(by="step")

@@ -14,13 +14,6 @@ from labtrace.trace import Trace
 GLOO_THREAD = 4250
 
 
-@pytest.fixture
-def ranks(tmp_path):
-    for number, trace in enumerate(two_ranks()):
-        trace.save(tmp_path / f"rank{number}.json")
-    return Trace(tmp_path)
-
-
 def on_gloo():
     """Two steps, 0-100 and 150-250; gloo in them 40-70 and 180-260, after them 300-400; PyTorch 10-60 and 150-190."""
     trace = SyntheticTrace()
