@@ -86,12 +86,15 @@ def displacements(before: State, after: State) -> dict[str, Tensor]:
 def rounded(state: State) -> list[str]:
     """The weights and moments, in words, whose numbers have no more digits than those of a 16-bit type.
 
-    float16 and TF32 have 10 binary digits after the first one, and bfloat16 has 7, of float32's 23.
+    float16 and TF32 have 10 binary digits after the first one, and bfloat16 has 7, of float32's 23. Biases are left
+    out: the gradient of one in front of a norm is rounding alone, which has few digits by itself.
     """
     found = []
     parts = {"weight": state.weights, "Adam's first moment of": state.means, "Adam's second moment of": state.squares}
     for what, by_name in parts.items():
         for name, values in by_name.items():
+            if values.dim() < 2:
+                continue
             digits = values[values != 0].view(torch.int32) if values.dtype == torch.float32 else values[:0]
             short = len(digits) >= LEAST_ROUNDED and not (digits & 0xFFF).any()
             if short or values.dtype in (torch.float16, torch.bfloat16):

@@ -12,6 +12,7 @@ from torch import nn
 
 import labkit
 from labkit.measure.equivalence import BITS16, FLOAT32, EquivalenceCheck
+from labkit.measure.states import State, rounded
 from labkit.measure.walks import SIDES
 
 
@@ -141,6 +142,15 @@ def judged(tiny, batch):
 def test_a_look_finds_it(judged, fool, part):
     noted = getattr(fool, "tolerance", "") == "16-bit"
     assert re.match(part, judged(fool, noted=noted) or "nothing found")
+
+
+def test_a_bias_may_have_few_digits_by_itself(tiny, batch):
+    step = labkit.make_step(tiny())
+    step(*batch())
+    for weight, own in step.optimizers["generators"].state.items():
+        if weight.dim() == 1:
+            own["exp_avg"].copy_(own["exp_avg"].bfloat16())
+    assert rounded(State.of(step)) == []
 
 
 def test_rounding_to_16_bits_is_no_fault_of_a_class_that_says_so(judged):
