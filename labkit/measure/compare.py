@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pandas
 
 SECOND_BASELINE = "{} again"  # its name: the difference between the two baselines is noise
-SAME = "no difference"
 WORTH_KNOWING = 1.05  # as long as a larger difference could have been missed, more rounds are measured ...
 MOST_ROUNDS = 4  # ... up to so many times those that were asked for
 
@@ -105,9 +104,9 @@ def compare(
 
         Corners are larger where the networks need it. A step that fails in float64 takes 12 updates on 48 x 48 pixels
         in float32. A class with ``tolerance = "16-bit"`` that differs in float64 takes them, too, and has 16 bits'
-        rounding: 10 % of a loss, and a cosine of 0.8 between a network's gradient and the baseline's. `why` says so.
-        A step that draws dropout in another order is compared without it (a CUDA graph in its first updates alone), and
-        has to draw anew in every update.
+        rounding: 10 % of a loss, and a cosine of 0.8 between a network's gradient and the baseline's, of 0.3 between a
+        layer's. `why` says so. A step that draws dropout in another order is compared without it (a CUDA graph in its
+        first updates alone), and has to draw anew in every update.
 
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.
@@ -227,7 +226,7 @@ def _undecided(seconds: dict[str, list[float]], names: list[str]) -> bool:
     baseline, again, *others = (seconds[name] for name in names)
     noise = interval(ratios(baseline, again))
     between = [interval(ratios(baseline, measured)) for measured in others]
-    return any(hidden(*one, noise) > WORTH_KNOWING for one in between if speed_verdict(1, one, noise)[0] == SAME)
+    return any(hidden(*one, noise) > WORTH_KNOWING for one in between if "no" in speed_verdict(1, one, noise)[0])
 
 
 class FirstUpdates(NamedTuple):
@@ -294,7 +293,7 @@ def speed_verdict(times: float, between: tuple[float, float], noise: tuple[float
     if between[1] < 1 / reach(*noise):
         return "slower", _measured(times, between)
     told = f"none above {hidden(*between, noise):.2f}: {_measured(times, between)}; {_against(noise)}"
-    return SAME, told
+    return "no difference", told
 
 
 def reach(low: float, high: float) -> float:

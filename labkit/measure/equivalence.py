@@ -47,8 +47,8 @@ from labkit.variants.registry import SPEEDUPS, make_step
 # Seen in float64: 1e-12, but a graph holds its learning rate in float32. In float32, from one state: losses 4e-6;
 # gradients 2e-2, where rounding turns the sign of a pixel in an L1 loss; terms 3e-3; displacements 1e-2, and 0.1 in
 # Adam's first update, which takes signs; distances 4e-4. Weights rounded to bfloat16 go 0.2 elsewhere. In 16 bits, on
-# pictures of 48 pixels or more: losses 1e-2, cosines of gradients 0.86 (0.94 to 0.97 on an H200, at 256 pixels), terms
-# 0.2, distances 3e-2, cosines of displacements 0.6; on 16 pixels, and with a few filters, rounding is far worse.
+# pictures of 48 pixels or more: losses 1e-2, cosines of gradients 0.86 (0.94 to 0.97 on an H200, at 256 pixels) and of
+# a layer's 0.82, terms 0.2, distances 3e-2, cosines of displacements 0.6; on 16 pixels rounding is far worse.
 FLOAT64 = Tolerances(
     loss=1e-6,
     gradient=1e-6,

@@ -32,7 +32,7 @@ class Tolerances(NamedTuple):
     rounding: float  # terms are judged if ||difference|| of the network's gradients is at most this
     displacement: float  # ||difference|| of a network's displacements, the changes of its weights in one update
     distance: float  # the length of that displacement
-    heading: float  # the smallest cosine between two displacements of a network
+    heading: float  # the smallest cosine between two displacements of a network, or two gradients of a layer
     kept: float  # ||difference|| of Adam's second moments, and of batch norm's running statistics, in a network
     exact: bool  # whether gradients differ by whole loss terms, and not by rounding
 
@@ -40,6 +40,7 @@ class Tolerances(NamedTuple):
 NOT_COMPARED = 1e9  # a tolerance that every number meets
 NEGLIGIBLE_GRADIENT = 1e-3  # of its network's: before a norm, a bias has a gradient by rounding only
 EQUAL_SHARES = 1e-3  # shares of several terms that differ by less are one factor of the whole gradient
+LEAST_LAYER = 0.01  # a layer's direction is judged if its gradient is longer than this share of its network's
 LEAST_EXPLAINED = 0.2  # a term is blamed if it explains more than this share of a difference
 
 
@@ -189,14 +190,17 @@ def _gradients_difference(
     for network, expected in by_network({name: part for name, part in its.items() if name in own}).items():
         difference, length = vector(own, expected) - vector(its, expected), vector(its, expected).norm()
         near = difference.norm() <= allowed.gradient * length
-        cosine = torch.cosine_similarity(vector(own, expected), vector(its, expected), dim=0).item()
         if not (near and allowed.exact) and difference.norm() <= allowed.rounding * length:
             if reason := _wrong_term(network, expected, difference, terms(), allowed):
                 return reason
         if not near:
             return f"the gradients of {network} differ from the baseline's by {(difference.norm() / length).item():.2g}"
-        if not cosine >= allowed.cosine and length:
-            return f"the gradients of {network} point elsewhere: their cosine with the baseline's is {cosine:.2f}"
+        layers = {name: {name: part} for name, part in expected.items() if part.dim() > 1}
+        for name, part in ({network: expected} | layers).items():
+            cosine = torch.cosine_similarity(vector(own, part), vector(its, part), dim=0).item()
+            least = allowed.cosine if name == network else allowed.heading
+            if not cosine >= least and vector(its, part).norm() > LEAST_LAYER * length:
+                return f"the gradient of {name} points elsewhere: its cosine with the baseline's is {cosine:.2f}"
     return None
 
 

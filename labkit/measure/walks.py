@@ -55,9 +55,8 @@ def walk(step: Step, batch: Pair, updates: int) -> Walk:
         step.scale_lr(rate(k))
         losses |= {f"{loss} {k}": value.item() for loss, value in take_step(step, moved(batch, k), "given").items()}
     after = State.of(step)
-    domains = [("AtoB", batch[0]), ("BtoA", batch[1])]
-    translators = [(step.model.translator(way), real) for way, real in domains if way in step.model.directions]
-    translations = [run_network(network, real) for network, real in translators]
+    ways = zip(("AtoB", "BtoA"), batch, strict=True)
+    translations = [run_network(step.model.translator(way), real) for way, real in ways if way in step.model.directions]
     kept = after._replace(weights={}, means={})  # which would be as large as two more networks
     return Walk(Update(losses, after.means, displacements(before, after), kept), translations)
 

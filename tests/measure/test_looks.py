@@ -42,6 +42,10 @@ class Rounded16(Climbs):
         return gradient.bfloat16().to(gradient)
 
 
+class ClimbsInOneLayer(Climbs):
+    networks = ("D_A.model.2.weight",)
+
+
 class AtRandom(Climbs):
     networks = ("D_B",)
 
@@ -123,7 +127,8 @@ ANOTHER = " differ from the baseline's by "
 FOUND = {
     Climbs: f"the gradients of G_A{ANOTHER}2",
     ClimbsWithOwnAdam: "the weights of G_A go elsewhere: the cosine of their way with the baseline's is -1.00",
-    AtRandom: "(in update .*, )?the gradients of D_B (point elsewhere|differ)",
+    ClimbsInOneLayer: "the gradient of D_A.model.2.weight points elsewhere: its cosine with the baseline's is -1.00",
+    AtRandom: "(in update .*, )?the gradients? of D_B.* (points elsewhere|differ)",
     ClimbsEveryEighth: "in update 8, the gradients of G_A are -1 times the baseline's",
     OneChangeOfTheRate: "in update 4, the learning rate of the generators is ",
     MomentsIn16Bits: "after the timing rounds, Adam's first moment of .* is rounded to 16 bits",
@@ -199,3 +204,4 @@ def test_the_page_says_what_is_looked_at_as_the_docstring_does():
     rounding = f"{FLOAT32.loss:.0e}".replace("e-0", "e-"), f"{100 * FLOAT32.term:g} %", f"{100 * FLOAT32.distance:g} %"
     assert "rounding is {} of a\nloss, {} of a term's gradient and {} of an update".format(*rounding) in looks
     assert f"{100 * BITS16.loss:g} % of a loss, and a cosine of {BITS16.cosine:g}" in looks
+    assert f"of {BITS16.heading:g} between a\nlayer's" in looks
