@@ -166,7 +166,7 @@ def compared(items: dict[str, Item], device: torch.device) -> tuple[dict, str]:
     """
     item = list(items.values())[-1]
     makers = {name: functools.partial(one.step, device) for name, one in items.items()}
-    table = compare(makers, item.batch(device), item.steps)
+    table = compare(makers, item.batch(device), item.steps, limit_s=0)
     verdict, why, seconds = table.iloc[-1][["verdict", "why", "median_s"]]
     if math.isnan(seconds):
         raise LabkitError(f"{verdict}: {why}")

@@ -116,7 +116,7 @@ def test_the_group_ends_with_the_context_even_after_an_error():
 def test_a_real_trace_of_two_ranks_has_its_communication(real, folder):
     trace = Trace(folder / "traces")
     table = trace.communication()
-    assert table["rank"].tolist() == [0, 1] and table["straggler"].nunique() == 1
+    assert table["rank"].tolist() == [0, 1] and table["straggler"].nunique(dropna=False) == 1  # or none stands out
     assert (table["communication_us"] > 0).all() and (table["exposed_us"] >= 0).all()
     parts = table["hidden_us"] + table["exposed_us"] - table["communication_us"]
     assert parts.abs().max() < 1e-3
