@@ -95,6 +95,7 @@ def compared() -> dict:
         "baseline": lambda: labkit.make_step(small(), "data_parallel"),
         "batched": lambda: labkit.make_step(small(), "batched", "data_parallel"),
         "halved": lambda: labkit.make_step(small(), Halved, "data_parallel"),
+        "on one rank": lambda: labkit.make_step(small(), ReportsOtherwise, "data_parallel"),
     }
     table = labkit.compare(steps, pictures(0), rounds=6)
     return {"table": table, "ranks": table.attrs["stamp"]["ranks"]}
@@ -105,6 +106,14 @@ class Halved(labkit.Step):
 
     def backward(self, loss: torch.Tensor, player: str) -> None:
         super().backward(0.5 * loss, player)
+
+
+class ReportsOtherwise(labkit.Step):
+    """Says another loss on the second rank, which the first one does not see."""
+
+    def run(self, batch: dict) -> dict:
+        losses = super().run(batch)
+        return losses | {"G_A": losses["G_A"] * (1 + ranks.number())}
 
 
 def pools() -> dict:

@@ -35,9 +35,9 @@ def autotune(
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     The fastest first, each is added to those chosen so far, and stays if it still computes the same and the step gets
-    faster: by more than noise, or, where noise reaches further, at least by what 95 % of measurements would have shown.
-    If nothing helps, nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU
-    the time is that of the process, in which other programs on its cores hardly show.
+    faster. On a noisy machine it is enough that its own 95% interval lies above 1, which is said. If nothing helps,
+    nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU the time is that
+    of the process, in which other programs on its cores hardly show.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
@@ -78,13 +78,10 @@ def autotune(
         row = compare(makers, batch, rounds, clock=clock, limit_s=before / len(took)).loc["with"]
         longest = max(longest, before - left())
         where = f"on top of {', '.join(chosen) or 'the baseline'}"
-        if row["verdict"] == "faster":
-            said.append(f"{name}: chosen, {where} {row['why']}")
-            chosen.append(name)
-        elif row["verdict"] == "no difference" and row["times_faster_low"] > 1:
-            said.append(
-                f"{name}: chosen, probably faster {where}, though this machine is too noisy to tell; {row['why']}"
-            )
+        sure = row["verdict"] == "faster"
+        if sure or (row["verdict"] == "no difference" and row["times_faster_low"] > 1):
+            doubt = "" if sure else "probably faster, though this machine is too noisy to tell, "
+            said.append(f"{name}: chosen, {doubt}{where}: {row['why']}")
             chosen.append(name)
         else:
             said.append(f"{name}: left out, {row['verdict']} {where}: {row['why']}")

@@ -39,7 +39,7 @@ def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, monkeypatch, tri
     assert names == ["bf16", "batched"]
     assert [set(stack) for stack in stacks] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
     told = dict(line.split(": ", 1) for line in said)
-    assert told["bf16"] == "chosen, on top of the baseline why" and "too noisy to tell" in told["batched"]
+    assert told["bf16"] == "chosen, on top of the baseline: why" and "too noisy to tell" in told["batched"]
     assert told["fused_adam"].startswith("left out, no difference on top of bf16, batched: ")
     assert told["out_of_place"] == "left out, slower: its second update took 2.5 times as long"
 
