@@ -128,9 +128,21 @@ def test_times_wait_for_other_devices_and_not_for_a_gpu_that_is_not_used(monkeyp
         assert len(waits) == waited, kind
 
 
-def test_what_the_profiler_does_not_see_is_not_recorded(tiny, batch, tmp_path, monkeypatch):
-    step = labkit.make_step(tiny())
+@pytest.fixture
+def on_mps(monkeypatch):
+    """A function that lets a model say that it is on a Mac's GPU."""
     weight = types.SimpleNamespace(is_cuda=False, device=torch.device("mps"))
-    monkeypatch.setattr(step.model, "parameters", lambda: iter([weight]))
+    return lambda model: monkeypatch.setattr(model, "parameters", lambda: iter([weight])) or model
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_16_bits_are_refused_on_a_mac(tiny, on_mps, name):
+    with pytest.raises(labkit.LabkitError, match=f"'{name}': training in 16 bits on 'mps'"):
+        labkit.make_step(on_mps(tiny()), name)
+
+
+def test_what_the_profiler_does_not_see_is_not_recorded(tiny, batch, tmp_path, on_mps):
+    step = labkit.make_step(tiny())
+    on_mps(step.model)
     with pytest.raises(labkit.LabkitError, match="device='mps': only work on a CPU or a CUDA GPU is recorded"):
         labkit.record(step, batch(), tmp_path / "trace.json")

@@ -55,6 +55,8 @@ class SpeedUp(Step):
     @classmethod
     def why_unsuited(cls, model: Model) -> str | None:
         """The reason why it cannot be used with this model, on the device it is on, or None if it can."""
+        if cls.computes_in is not None and next(model.parameters()).device.type == "mps":
+            return "training in 16 bits on 'mps' gave others no gradients or no finite ones: leave it out"
         if issubclass(cls, CycleGANStep) and not isinstance(model, CycleGAN):
             return f"it changes how CycleGAN's two cycles run; {model.kind} has none"
         if cls.batch_norm_would is not None and has_batch_norm(model):
