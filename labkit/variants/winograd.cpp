@@ -7,7 +7,7 @@
 // in 36 multiplications, and a direct convolution in 144. With many channels, each * becomes a product of matrices,
 // 36 of them, which PyTorch computes between the kernels here. Tiles lie 4 pixels apart and overlap by 2.
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -166,62 +166,71 @@ template <class T> void output_gradient(const T* dy, T* dm, const Shape& shape, 
   });
 }
 
-// ---- instance norm and the activation behind it
+// ---- instance norm and the activation behind it: plain loops over channels, which compilers turn into vectors
 
-constexpr int64_t RUN = 256;  // pixels that are added up in T, before their sum goes on in double
+constexpr int64_t RUN = 256;  // pixels whose sums are in T, and which stay in the cache; sums of runs are in double
 
-// Calls body(picture, k, channels) with each thread's part of each picture's channels: from k on, whole groups of LANES.
+// Calls body(picture, first, channels) with each thread's part of each picture's channels.
 template <class Body> inline void each_part(int64_t n, int64_t channels, int threads, Body body) {
   const int64_t groups = (channels + LANES - 1) / LANES, part = (groups + threads - 1) / threads * LANES;
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t picture = 0; picture < n; picture++)
-    for (int64_t k = 0; k < channels; k += part) body(picture, k, channels - k < part ? channels - k : part);
+    for (int64_t first = 0; first < channels; first += part)
+      body(picture, first, channels - first < part ? channels - first : part);
 }
 
-// The means over all pixels of what add(pixel, k, sums) adds to SUMS sums of the group of channels from k on.
-template <class T, int SUMS, class Add>
-inline std::vector<std::array<Lanes<T>, SUMS>> means(int64_t pixels, int64_t channels, Add add) {
-  const int64_t groups = (channels + LANES - 1) / LANES;
-  std::vector<std::array<Lanes<T>, SUMS>> partial(groups), result(groups);
-  std::vector<std::array<Lanes<double>, SUMS>> sums(groups);
+// Of pixels that are C numbers apart: means and mean squared distances to them, of the first `channels` numbers.
+template <class T> void moments(const T* x, int64_t pixels, int64_t C, int64_t channels, double* mean, double* square) {
+  std::vector<T> buffer(2 * channels);
+  T *of_run = buffer.data(), *squares = of_run + channels;
   for (int64_t begin = 0; begin < pixels; begin += RUN) {
-    for (auto& group : partial) group = {};
-    for (int64_t pixel = begin; pixel < begin + RUN && pixel < pixels; pixel++)
-      for (int64_t group = 0; group < groups; group++) add(pixel, group * LANES, partial[group]);
-    for (int64_t group = 0; group < groups; group++)
-      for (int i = 0; i < SUMS; i++) sums[group][i] += __builtin_convertvector(partial[group][i], Lanes<double>);
+    const int64_t end = begin + RUN < pixels ? begin + RUN : pixels;
+    std::fill(buffer.begin(), buffer.end(), T(0));
+    for (int64_t pixel = begin; pixel < end; pixel++)
+#pragma omp simd
+      for (int64_t c = 0; c < channels; c++) of_run[c] += x[pixel * C + c];
+#pragma omp simd
+    for (int64_t c = 0; c < channels; c++) of_run[c] /= T(end - begin);
+    for (int64_t pixel = begin; pixel < end; pixel++)
+#pragma omp simd
+      for (int64_t c = 0; c < channels; c++) {
+        const T distance = x[pixel * C + c] - of_run[c];
+        squares[c] += distance * distance;
+      }
+#pragma omp simd
+    for (int64_t c = 0; c < channels; c++) {  // Chan, Golub and LeVeque 1983, section 2: two sets become one
+      const double apart = of_run[c] - mean[c], share = double(end - begin) / double(end);
+      mean[c] += apart * share;
+      square[c] += squares[c] + apart * apart * share * double(begin);
+    }
   }
-  for (int64_t group = 0; group < groups; group++)
-    for (int i = 0; i < SUMS; i++)
-      result[group][i] = __builtin_convertvector(sums[group][i] / double(pixels), Lanes<T>);
-  return result;
+#pragma omp simd
+  for (int64_t c = 0; c < channels; c++) square[c] /= double(pixels);
 }
 
 // y = h where h > 0, else slope h, for h = (x - mean) / sqrt(variance + eps). Keeps each mean and 1 / deviation.
 template <class T>
 void norm(const T* x, T* y, T* statistics, int64_t n, int64_t pixels, int64_t C, double eps, double slope, int threads) {
   each_part(n, C, threads, [&](int64_t picture, int64_t first, int64_t channels) {
-    const T* from = x + picture * pixels * C + first;
-    T* to = y + picture * pixels * C + first;
-    const auto at = [&](int64_t pixel, int64_t k) { return load(from + pixel * C + k, channels - k); };
-    const auto mean = means<T, 1>(pixels, channels, [&](int64_t pixel, int64_t k, auto& sums) {
-      sums[0] += at(pixel, k);
-    });
-    auto scale = means<T, 1>(pixels, channels, [&](int64_t pixel, int64_t k, auto& sums) {
-      const Lanes<T> distance = at(pixel, k) - mean[k / LANES][0];
-      sums[0] += distance * distance;
-    });
-    for (int64_t k = 0; k < channels; k += LANES) {
-      Lanes<T>& s = scale[k / LANES][0];
-      for (int lane = 0; lane < LANES; lane++) s[lane] = 1 / std::sqrt(s[lane] + T(eps));
-      store(mean[k / LANES][0], statistics + picture * C + first + k, channels - k);
-      store(s, statistics + (n + picture) * C + first + k, channels - k);
+    const int64_t begin = picture * pixels * C + first;
+    const T below = T(slope);
+    std::vector<double> means(channels), variances(channels);
+    moments(x + begin, pixels, C, channels, means.data(), variances.data());
+    T *mean = statistics + picture * C + first, *scale = mean + n * C;
+#pragma omp simd
+    for (int64_t c = 0; c < channels; c++) {
+      mean[c] = T(means[c]);
+      scale[c] = T(1 / std::sqrt(variances[c] + eps));
     }
-    for (int64_t pixel = 0; pixel < pixels; pixel++)
-      for (int64_t k = 0; k < channels; k += LANES) {
-        const Lanes<T> h = (at(pixel, k) - mean[k / LANES][0]) * scale[k / LANES][0];
-        store<T>(h > 0 ? h : T(slope) * h, to + pixel * C + k, channels - k);
+    for (int64_t pixel = 0; pixel < pixels; pixel++) {
+      const T* from = x + begin + pixel * C;
+      T* to = y + begin + pixel * C;
+#pragma omp simd
+      for (int64_t c = 0; c < channels; c++) {
+        const T h = (from[c] - mean[c]) * scale[c], other = below * h;
+        to[c] = h > 0 ? h : other;
       }
+    }
   });
 }
 
@@ -230,24 +239,37 @@ template <class T>
 void norm_gradient(const T* x, const T* statistics, const T* dy, T* dx, int64_t n, int64_t pixels, int64_t C,
                    double slope, int threads) {
   each_part(n, C, threads, [&](int64_t picture, int64_t first, int64_t channels) {
-    const int64_t begin = picture * pixels * C + first;
+    const int64_t start = picture * pixels * C + first;
+    const T below = T(slope);
     const T *mean = statistics + picture * C + first, *scale = mean + n * C;
-    const auto h_and_g = [&](int64_t pixel, int64_t k) {
-      const int64_t at = begin + pixel * C + k, left = channels - k;
-      const Lanes<T> h = (load(x + at, left) - load(mean + k, left)) * load(scale + k, left), g = load(dy + at, left);
-      return std::array<Lanes<T>, 2>{h, h > 0 ? g : T(slope) * g};
+    const auto h_at = [&](int64_t pixel, int64_t c) { return (x[start + pixel * C + c] - mean[c]) * scale[c]; };
+    const auto g_at = [&](int64_t pixel, int64_t c, T h) {
+      const T g = dy[start + pixel * C + c], other = below * g;
+      return h > 0 ? g : other;
     };
-    const auto of = means<T, 2>(pixels, channels, [&](int64_t pixel, int64_t k, auto& sums) {
-      const auto [h, g] = h_and_g(pixel, k);
-      sums[0] += g;
-      sums[1] += g * h;
-    });
-    for (int64_t pixel = 0; pixel < pixels; pixel++)
-      for (int64_t k = 0; k < channels; k += LANES) {
-        const auto [h, g] = h_and_g(pixel, k);
-        const auto& [mean_g, mean_gh] = of[k / LANES];
-        store<T>(load(scale + k, channels - k) * (g - mean_g - h * mean_gh), dx + begin + pixel * C + k, channels - k);
+    std::vector<T> buffer(2 * channels);
+    std::vector<double> sums(2 * channels);
+    T *of_g = buffer.data(), *of_gh = of_g + channels;
+    for (int64_t begin = 0; begin < pixels; begin += RUN) {
+      std::fill(buffer.begin(), buffer.end(), T(0));
+      for (int64_t pixel = begin; pixel < begin + RUN && pixel < pixels; pixel++)
+#pragma omp simd
+        for (int64_t c = 0; c < channels; c++) {
+          const T h = h_at(pixel, c), g = g_at(pixel, c, h);
+          of_g[c] += g;
+          of_gh[c] += g * h;
+        }
+      for (int64_t i = 0; i < 2 * channels; i++) sums[i] += buffer[i];
+    }
+    for (int64_t i = 0; i < 2 * channels; i++) buffer[i] = T(sums[i] / double(pixels));
+    for (int64_t pixel = 0; pixel < pixels; pixel++) {
+      T* to = dx + start + pixel * C;
+#pragma omp simd
+      for (int64_t c = 0; c < channels; c++) {
+        const T h = h_at(pixel, c);
+        to[c] = scale[c] * (g_at(pixel, c, h) - of_g[c] - h * of_gh[c]);
       }
+    }
   });
 }
 

@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,10 +22,10 @@ from torch.autograd.function import once_differentiable
 from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.step import Batch
-from labkit.variants import Substitutes
+from labkit.variants import Substitutes, patches
 from labkit.variants.compile import compiler
 from labkit.variants.norms import norms
-from labtrace.files import atomic_write
+from labkit.variants.patches import pixels
 
 C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -85,6 +87,8 @@ class Winograd(Substitutes):
             library()
             networks = [n for name, n in self.model.named_children() if name not in self.model.custom]
             for network in networks:
+                for layer in filter(patches.suits, network.modules()):
+                    self.forwards[layer] = functools.partial(patches.convolution, layer)
                 first = next(layer for layer in network.modules() if not any(layer.children()))
                 self.forwards[first] = functools.partial(channels_last, first)
                 for norm, after, slope in norms(network):
@@ -151,10 +155,11 @@ class Convolution(torch.autograd.Function):
         n, height, width, channels = ctx.shape = x.shape
         v = x.new_empty(36, n * -(-height // 4) * -(-width // 4), channels)
         run("input_transform", x, v, *x.shape)
-        y = x.new_empty(n, height, width, u.shape[1])
-        run("output_transform", torch.bmm(v, u.mT), y, *y.shape)
+        # no view of another tensor, as a ReLU behind it may work in place
+        y = torch.empty(n, len(weight), height, width, dtype=x.dtype, memory_format=torch.channels_last)
+        run("output_transform", torch.bmm(v, u.mT), y, n, height, width, len(weight))
         ctx.save_for_backward(v, u)
-        return (y if bias is None else y.add_(bias)).permute(0, 3, 1, 2)
+        return y if bias is None else y.add_(bias[:, None, None])
 
     @staticmethod
     @once_differentiable
@@ -168,7 +173,8 @@ class Convolution(torch.autograd.Function):
             run("input_gradient", torch.bmm(dm, u), dx, *dx.shape)
             dx = dx.permute(0, 3, 1, 2)
         if ctx.needs_input_grad[1]:
-            dw = (torch.bmm(dm.mT, v).view(36, -1).T @ twice_g(dy.dtype)).view(*u.shape[1:], 3, 3)
+            products = torch.bmm(dm.mT, v).view(36, -1)  # a tall matrix of 9 columns would be slow on the right
+            dw = (twice_g(dy.dtype).T.contiguous() @ products).T.reshape(*u.shape[1:], 3, 3)
         if ctx.needs_input_grad[2]:
             db = dy.sum((0, 1, 2))
         return dx, dw, db, None
@@ -202,11 +208,6 @@ def norm_and_activation(x: Tensor, eps: float, slope: float) -> Tensor:
     return NormAndActivation.apply(pixels(wide), eps, slope).permute(0, 3, 1, 2).to(x.dtype)
 
 
-def pixels(x: Tensor) -> Tensor:
-    """(N, H, W, C), contiguous, of (N, C, H, W)."""
-    return x.permute(0, 2, 3, 1).contiguous()
-
-
 # ---- the kernels
 
 
@@ -235,20 +236,31 @@ def library() -> ctypes.CDLL:
 
 
 def compiled(source: str) -> ctypes.CDLL:
-    """A program in C++. The first time it is compiled, in a few seconds, into the user's folder for caches.
+    """A program in C++. The first time it is compiled, in a few seconds, and kept in the user's folder for caches.
+
+    Where there is no such folder, or it cannot be written, each process compiles it in a temporary one.
 
     Raises:
-        LabkitError: it cannot be compiled, or not be kept there.
+        LabkitError: it cannot be compiled.
     """
     instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), "native")
-    options = f"-O3 -march={instructions} -fopenmp -std=c++17 -shared -fPIC -x c++ -"
+    options = f"-O3 -march={instructions} -fno-trapping-math -fopenmp -std=c++17 -shared -fPIC -x c++ -"
     command = [str(compiler()), *options.split()]
     key = hashlib.sha256((source + " ".join(command)).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    file = cache / "labkit" / f"kernels-{key}.so"
-    if not file.exists():
-        with atomic_write(file) as part:
-            done = subprocess.run([*command, "-o", str(part)], input=source, capture_output=True, text=True)
-            if done.returncode:
-                raise LabkitError(f"the kernels in C++ cannot be compiled: {done.stderr[-500:]}")
-    return ctypes.CDLL(str(file))
+    with ExitStack() as stack:
+        try:
+            kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "labkit", f"kernels-{key}.so")
+            if kept.exists():
+                return ctypes.CDLL(str(kept))
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            folder = stack.enter_context(TemporaryDirectory(dir=kept.parent))
+        except (OSError, RuntimeError):  # RuntimeError: this user has no home
+            kept, folder = None, stack.enter_context(TemporaryDirectory())
+        made = Path(folder, "kernels.so")
+        done = subprocess.run([*command, "-o", str(made)], input=source, capture_output=True, text=True)
+        if done.returncode:
+            raise LabkitError(f"the kernels in C++ cannot be compiled: {done.stderr[-500:]}")
+        kernels = ctypes.CDLL(str(made))
+        if kept is not None:
+            made.replace(kept)
+        return kernels

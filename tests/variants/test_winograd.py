@@ -10,7 +10,7 @@ from torch import nn
 
 import labkit
 from labkit.measure.autotune import candidates
-from labkit.variants import winograd
+from labkit.variants import patches, winograd
 from labkit.variants.winograd import Convolution, norm_and_activation, transformed
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -43,6 +43,39 @@ def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, n, inside, ou
     torch.testing.assert_close(ours, right, rtol=0, atol=1e-10)
     for mine, other in zip(*(torch.autograd.grad(y, (x, weight, bias), gradient) for y in (ours, right)), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(16, 18, 3, 2, 1),
+        nn.Conv2d(17, 16, (4, 3), (1, 2), (1, 0), bias=False),
+        nn.ConvTranspose2d(16, 20, 3, 2, 1, 1),
+        nn.ConvTranspose2d(18, 16, (4, 2), (2, 1), (1, 0)),
+    ],
+    ids=str,
+)
+def test_gradients_over_patches_are_pytorch_s(monkeypatch, layer):
+    monkeypatch.setattr(patches, "AT_ONCE", 3000)  # several products, the last one smaller
+    assert patches.suits(layer.double())
+    x = noise(2, layer.in_channels, 13, 10).contiguous(memory_format=torch.channels_last)
+    right, ours = layer(x), patches.convolution(layer, x)
+    assert torch.equal(ours, right)
+    gradient, inputs = torch.randn_like(right), (x, *layer.parameters())
+    for mine, other in zip(*(torch.autograd.grad(y, inputs, gradient) for y in (ours, right)), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm", labkit.networks.layers.NORMS)
+def test_layers_behind_a_convolution_may_work_in_place(norm, batch):
+    steps = []
+    for names in ((), ("winograd",)):
+        torch.manual_seed(0)
+        model = labkit.CycleGAN("resnet_3blocks", ngf=16, ndf=16, norm=norm).double()
+        steps.append(labkit.make_step(model, *names))
+    plain, ours = (step(*batch(dtype=torch.float64)) for step in steps)
+    for name, loss in plain.items():
+        torch.testing.assert_close(ours[name], loss, rtol=1e-10, atol=0)
 
 
 def test_large_means_keep_their_digits_in_float32():
@@ -107,6 +140,13 @@ def test_a_compiler_that_fails_is_quoted_and_nothing_is_kept(tmp_path, monkeypat
     with pytest.raises(labkit.LabkitError, match="kernels in C\\+\\+ cannot be compiled: .*<stdin>:1"):
         winograd.library()
     assert not list(tmp_path.rglob("*.so*"))
+
+
+@pytest.mark.parametrize("cache", ["/proc/nobody", "kept"])
+def test_without_a_folder_for_caches_it_compiles_each_time(tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+    assert winograd.compiled('extern "C" int answer() { return 42; }').answer() == 42
+    assert len([*tmp_path.rglob("*")]) == (3 if cache == "kept" else 0), "two folders and the file, or nothing"
 
 
 def test_pytorch_s_own_norm_does_not_keep_channels_last_yet():
