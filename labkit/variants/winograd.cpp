@@ -5,7 +5,8 @@
 //     Y = A^T [ (G g G^T) * (B^T d B) ] A        Lavin and Gray 2016, section 4.1, where * multiplies number by number
 //
 // in 36 multiplications, and a direct convolution in 144. With many channels, each * becomes a product of matrices,
-// 36 of them, which PyTorch computes between the kernels here. Tiles lie 4 pixels apart and overlap by 2.
+// 36 of them, which PyTorch computes between the kernels here. Tiles lie 4 pixels apart and overlap by 2. F(3x3, 4x4),
+// with the same points and so the same B, computes 3 x 3 results with a 4x4 filter. Its tiles lie 3 pixels apart.
 
 #include <algorithm>
 #include <cmath>
@@ -49,9 +50,12 @@ constexpr Matrix<6, 6> B_T{{{4, 0, -5, 0, 1, 0},
                             {0, -2, -1, 2, 1, 0},
                             {0, 2, -1, -2, 1, 0},
                             {0, 4, 0, -5, 0, 1}}};
-constexpr Matrix<4, 6> A_T{{{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}};
+template <int RESULTS> constexpr Matrix<RESULTS, 6> A_T{};
+template <>
+constexpr Matrix<4, 6> A_T<4>{{{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}}};
+template <> constexpr Matrix<3, 6> A_T<3>{{{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 1}}};
 constexpr Matrix<6, 6> B = B_T.transposed();
-constexpr Matrix<6, 4> A = A_T.transposed();
+template <int RESULTS> constexpr Matrix<6, RESULTS> A = A_T<RESULTS>.transposed();
 
 // Row r of M times x, whose numbers are `step` apart. The compiler leaves out what is multiplied by 0.
 template <const auto& M, int r, class V, int S, int s = 0> inline V row(const V* x, int step) {
@@ -77,13 +81,20 @@ template <const auto& M, class V, int R, int S> inline void around(const Matrix<
 
 // ---- from pictures to tiles and back
 
-struct Shape {
+// Of pictures that are convolved: with a 3x3 filter and 4 x 4 RESULTS a tile, the border of one pixel is reflected, and
+// there are as many results as pixels. With a 4x4 filter and 3 x 3, it is zero, and there is one result less a side.
+template <int RESULTS> struct Shape {
   int64_t n, height, width, channels;
-  int64_t rows() const { return (height + 3) / 4; }     // of tiles
-  int64_t columns() const { return (width + 3) / 4; }
+  int64_t results_high() const { return height + RESULTS - 4; }
+  int64_t results_wide() const { return width + RESULTS - 4; }
+  int64_t rows() const { return (results_high() + RESULTS - 1) / RESULTS; }  // of tiles
+  int64_t columns() const { return (results_wide() + RESULTS - 1) / RESULTS; }
   int64_t tiles() const { return n * rows() * columns(); }
   int64_t pixel(int64_t picture, int64_t y, int64_t x) const {
     return ((picture * height + y) * width + x) * channels;
+  }
+  int64_t result(int64_t picture, int64_t y, int64_t x) const {
+    return ((picture * results_high() + y) * results_wide() + x) * channels;
   }
 };
 
@@ -95,7 +106,7 @@ inline int64_t reflected(int64_t i, int64_t size) {
 
 // Calls body(tile, picture, y, x, k) for each tile, which begins at y and x, and each group of channels from k on.
 // Rows of tiles are shared out to the threads: first all even ones, then all odd ones, since neighbours overlap.
-template <class Body> inline void each_tile(const Shape& shape, int threads, Body body) {
+template <int RESULTS, class Body> inline void each_tile(const Shape<RESULTS>& shape, int threads, Body body) {
   for (int64_t odd = 0; odd < 2; odd++) {
     const int64_t rows = (shape.rows() + 1 - odd) / 2;
 #pragma omp parallel for collapse(2) num_threads(threads)
@@ -104,19 +115,21 @@ template <class Body> inline void each_tile(const Shape& shape, int threads, Bod
         for (int64_t column = 0; column < shape.columns(); column++) {
           const int64_t tile = (picture * shape.rows() + 2 * row + odd) * shape.columns() + column;
           for (int64_t k = 0; k < shape.channels; k += LANES)
-            body(tile, picture, 4 * (2 * row + odd), 4 * column, k);
+            body(tile, picture, RESULTS * (2 * row + odd), RESULTS * column, k);
         }
   }
 }
 
-// V = B^T d B, (36, tiles, C), of pictures x with a reflected border of one pixel.
-template <class T> void input_transform(const T* x, T* v, const Shape& shape, int threads) {
+// V = B^T d B, (36, tiles, C), of pictures x with their border.
+template <class T, int RESULTS> void input_transform(const T* x, T* v, const Shape<RESULTS>& shape, int threads) {
   each_tile(shape, threads, [&](int64_t tile, int64_t picture, int64_t top, int64_t left, int64_t k) {
     const int64_t C = shape.channels;
     Lanes<T> d[36], out[36];
     for (int i = 0; i < 36; i++) {
-      const int64_t row = reflected(top + i / 6 - 1, shape.height), column = reflected(left + i % 6 - 1, shape.width);
-      d[i] = load(x + shape.pixel(picture, row, column) + k, C - k);
+      const int64_t row = top + i / 6 - 1, column = left + i % 6 - 1;
+      const int64_t y = reflected(row, shape.height), x_ = reflected(column, shape.width);
+      const bool inside = RESULTS == 4 || (row == y && column == x_);
+      d[i] = inside ? load(x + shape.pixel(picture, y, x_) + k, C - k) : Lanes<T>{};
     }
     around<B_T>(B_T, d, out);
     for (int i = 0; i < 36; i++) store(out[i], v + (i * shape.tiles() + tile) * C + k, C - k);
@@ -124,44 +137,49 @@ template <class T> void input_transform(const T* x, T* v, const Shape& shape, in
 }
 
 // The gradient of x, which is 0 before, from that of V: sums of B dV B^T where tiles and borders overlap.
-template <class T> void input_gradient(const T* dv, T* dx, const Shape& shape, int threads) {
+template <class T, int RESULTS> void input_gradient(const T* dv, T* dx, const Shape<RESULTS>& shape, int threads) {
   each_tile(shape, threads, [&](int64_t tile, int64_t picture, int64_t top, int64_t left, int64_t k) {
     const int64_t C = shape.channels;
     Lanes<T> v[36], d[36];
     for (int i = 0; i < 36; i++) v[i] = load(dv + (i * shape.tiles() + tile) * C + k, C - k);
     around<B>(B, v, d);
     for (int i = 0; i < 36; i++) {
-      const int64_t y = top + i / 6 - 1, x = left + i % 6 - 1;
-      if (y > shape.height || x > shape.width) continue;
-      T* to = dx + shape.pixel(picture, reflected(y, shape.height), reflected(x, shape.width)) + k;
+      const int64_t row = top + i / 6 - 1, column = left + i % 6 - 1;
+      if (row > shape.height || column > shape.width) continue;
+      const int64_t y = reflected(row, shape.height), x = reflected(column, shape.width);
+      if (RESULTS != 4 && (row != y || column != x)) continue;
+      T* to = dx + shape.pixel(picture, y, x) + k;
       store(load<T>(to, C - k) + d[i], to, C - k);
     }
   });
 }
 
 // Y = A^T M A: the convolution's results, from products M (36, tiles, C).
-template <class T> void output_transform(const T* m, T* y, const Shape& shape, int threads) {
+template <class T, int RESULTS> void output_transform(const T* m, T* y, const Shape<RESULTS>& shape, int threads) {
   each_tile(shape, threads, [&](int64_t tile, int64_t picture, int64_t top, int64_t left, int64_t k) {
     const int64_t C = shape.channels;
-    Lanes<T> products[36], out[16];
+    Lanes<T> products[36], out[RESULTS * RESULTS];
     for (int i = 0; i < 36; i++) products[i] = load(m + (i * shape.tiles() + tile) * C + k, C - k);
-    around<A_T>(A_T, products, out);
-    for (int i = 0; i < 16; i++)
-      if (top + i / 4 < shape.height && left + i % 4 < shape.width)
-        store(out[i], y + shape.pixel(picture, top + i / 4, left + i % 4) + k, C - k);
+    around<A_T<RESULTS>>(A_T<RESULTS>, products, out);
+    for (int i = 0; i < RESULTS * RESULTS; i++) {
+      const int64_t row = top + i / RESULTS, column = left + i % RESULTS;
+      if (row < shape.results_high() && column < shape.results_wide())
+        store(out[i], y + shape.result(picture, row, column) + k, C - k);
+    }
   });
 }
 
 // The gradient of M from that of Y: A dY A^T.
-template <class T> void output_gradient(const T* dy, T* dm, const Shape& shape, int threads) {
+template <class T, int RESULTS> void output_gradient(const T* dy, T* dm, const Shape<RESULTS>& shape, int threads) {
   each_tile(shape, threads, [&](int64_t tile, int64_t picture, int64_t top, int64_t left, int64_t k) {
     const int64_t C = shape.channels;
-    Lanes<T> y[16], products[36];
-    for (int i = 0; i < 16; i++) {
-      const bool inside = top + i / 4 < shape.height && left + i % 4 < shape.width;
-      y[i] = inside ? load(dy + shape.pixel(picture, top + i / 4, left + i % 4) + k, C - k) : Lanes<T>{};
+    Lanes<T> y[RESULTS * RESULTS], products[36];
+    for (int i = 0; i < RESULTS * RESULTS; i++) {
+      const int64_t row = top + i / RESULTS, column = left + i % RESULTS;
+      const bool inside = row < shape.results_high() && column < shape.results_wide();
+      y[i] = inside ? load(dy + shape.result(picture, row, column) + k, C - k) : Lanes<T>{};
     }
-    around<A>(A, y, products);
+    around<A<RESULTS>>(A<RESULTS>, y, products);
     for (int i = 0; i < 36; i++) store(products[i], dm + (i * shape.tiles() + tile) * C + k, C - k);
   });
 }
@@ -276,8 +294,10 @@ void norm_gradient(const T* x, const T* statistics, const T* dy, T* dx, int64_t 
 // ---- what Python calls
 
 #define TRANSFORM(kernel, T, name)                                                                       \
-  void name(const T* from, T* to, int64_t n, int64_t height, int64_t width, int64_t channels, int threads) { \
-    kernel(from, to, {n, height, width, channels}, threads);                                             \
+  void name(const T* from, T* to, int64_t n, int64_t height, int64_t width, int64_t channels,            \
+            int64_t results, int threads) {                                                              \
+    if (results == 4) kernel(from, to, Shape<4>{n, height, width, channels}, threads);                   \
+    else kernel(from, to, Shape<3>{n, height, width, channels}, threads);                                \
   }
 #define KERNELS(T)                                                                                                  \
   TRANSFORM(input_transform, T, input_transform_##T)                                                                \

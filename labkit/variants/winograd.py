@@ -30,20 +30,20 @@ from labkit.variants.patches import pixels
 C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
 SOURCE = Path(__file__).with_suffix(".cpp")
 INSTRUCTIONS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by PyTorch's name of what the processor has
-G = [[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6]]  # of a filter; B and A are in winograd.cpp
-G += [[1 / 24, 1 / 12, 1 / 6], [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]]
+POINTS = {0: 1 / 4, 1: -1 / 6, -1: -1 / 6, 2: 1 / 24, -2: 1 / 24}  # and their factors in G; B and A are in winograd.cpp
 
 
 class Winograd(Substitutes):
-    """Computes residual blocks' 3x3 convolutions by Winograd's algorithm, in C++ and float32.
+    """Computes convolutions with stride 1 by Winograd's algorithm, in C++ and float32.
 
     Differs from the baseline in one seam, `learn`: while it runs, kernels of winograd.cpp take the place of layers. A
-    convolution makes 4 x 4 results from 6 x 6 pixels in 36 multiplications, a direct one in 144 (Lavin and Gray 2016,
-    section 4.1). The border that ReflectionPad2d adds is read where the pixels are. Each weight is transformed once in
-    `learn`, for all passes. Instance norm and the activation behind it are one kernel, in all networks but custom ones.
-    It leaves pictures channels last, and PyTorch's own would not (pytorch#194616): so the other convolutions find them
-    in the layout in which they are fastest, and nothing is laid out anew between layers. Under autocast its layers
-    compute in float32. Second derivatives are refused.
+    convolution of residual blocks makes 4 x 4 results from 6 x 6 pixels in 36 multiplications, a direct one in 144
+    (Lavin and Gray 2016, section 4.1), and one of the discriminators' with 4x4 weights 3 x 3 results. The border is
+    read where the pixels are. Each weight is transformed once in `learn`, for all passes. Instance norm and the
+    activation behind it are one kernel, in all networks but custom ones. It leaves pictures channels last, and
+    PyTorch's own would not (pytorch#194616): so the other convolutions find them in the layout in which they are
+    fastest, and nothing is laid out anew between layers. Their weights' gradients alone would be slower so, and come
+    from `labkit.variants.patches`. Under autocast its layers compute in float32. Second derivatives are refused.
 
     Equal to the baseline to about 1e-14 in float64. In float32 the error of a convolution is about 2e-6 of its result,
     8 to 15 times that of a direct one, since the matrices add and take away numbers larger than the result. Over 200
@@ -55,7 +55,7 @@ class Winograd(Substitutes):
     """
 
     name = "winograd"
-    changes = "3x3 convolutions by Winograd's algorithm; instance norm and its activation are one kernel, in C++"
+    changes = "convolutions by Winograd's algorithm; instance norm and its activation are one kernel, in C++"
     improves = "compute, memory traffic"
     needs = "residual blocks; a processor, Linux and a C++ compiler, elsewhere it does nothing"
     excludes = {
@@ -77,7 +77,7 @@ class Winograd(Substitutes):
             return "its kernels are for processors"
         if not can_compile():
             return "its kernels need Linux and a C++ compiler, such as g++"
-        if not any(convolutions(model)):
+        if not any(padding for padding, _ in convolutions(model)):
             return "no network has 3x3 convolutions with stride 1 and reflected borders"
         return None
 
@@ -96,7 +96,8 @@ class Winograd(Substitutes):
                     if after:
                         self.forwards[after] = lambda x: x
             for padding, convolution in convolutions(self.model):
-                self.forwards[padding] = lambda x: x
+                if padding:
+                    self.forwards[padding] = lambda x: x
                 self.forwards[convolution] = functools.partial(self.convolve, convolution)
         return super().build(betas)
 
@@ -115,15 +116,26 @@ class Winograd(Substitutes):
             return Convolution.apply(x.to(weight.dtype), weight, layer.bias, self.transformed[weight])
 
 
-def convolutions(model: Model) -> Iterator[tuple[nn.ReflectionPad2d, nn.Conv2d]]:
-    """The 3x3 convolutions with stride 1 of the model's own networks, and the layer before, which reflects a border."""
-    wanted = dict(kernel_size=(3, 3), stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1)
-    for name, network in model.named_children():
-        rows = [layer for layer in network.modules() if type(layer) is nn.Sequential and name not in model.custom]
-        for padding, layer in itertools.chain(*map(itertools.pairwise, rows)):
-            if type(padding) is nn.ReflectionPad2d and padding.padding == (1, 1, 1, 1) and type(layer) is nn.Conv2d:
-                if wanted.items() <= vars(layer).items():
-                    yield padding, layer
+def convolutions(model: Model) -> Iterator[tuple[nn.ReflectionPad2d | None, nn.Conv2d]]:
+    """The convolutions with stride 1 of the model's own networks that it computes.
+
+    Those with 3x3 weights behind a layer, which comes first, that reflects a border of one pixel, as in residual
+    blocks. Then those with 4x4 weights and a border of zeros, as in discriminators, but for the last one, whose single
+    channel has nothing to gain.
+    """
+    usual = dict(stride=(1, 1), dilation=(1, 1), groups=1, padding_mode="zeros")
+    reflected = usual | dict(kernel_size=(3, 3), padding=(0, 0))
+    padded = usual | dict(kernel_size=(4, 4), padding=(1, 1))
+    networks = [network for name, network in model.named_children() if name not in model.custom]
+    layers = [layer for network in networks for layer in network.modules()]
+    rows = [layer for layer in layers if type(layer) is nn.Sequential]
+    for padding, layer in itertools.chain(*map(itertools.pairwise, rows)):
+        if type(padding) is nn.ReflectionPad2d and padding.padding == (1, 1, 1, 1) and type(layer) is nn.Conv2d:
+            if reflected.items() <= vars(layer).items():
+                yield padding, layer
+    for layer in layers:
+        if type(layer) is nn.Conv2d and padded.items() <= vars(layer).items() and layer.out_channels > 1:
+            yield None, layer
 
 
 def channels_last(layer: nn.Module, x: Tensor) -> Tensor:
@@ -135,29 +147,33 @@ def channels_last(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def transformed(weight: Tensor) -> Tensor:
-    """G g G^T of each filter g of a weight (K, C, 3, 3): (36, K, C)."""
-    return (twice_g(weight.dtype) @ weight.reshape(-1, 9).T).view(36, *weight.shape[:2])
+    """G g G^T of each filter g of a weight (K, C, 3, 3) or (K, C, 4, 4): (36, K, C)."""
+    taps = weight.shape[2]
+    return (twice_g(taps, weight.dtype) @ weight.reshape(-1, taps * taps).T).view(36, *weight.shape[:2])
 
 
 @functools.cache
-def twice_g(dtype: torch.dtype) -> Tensor:
-    """The matrix (36, 9) that turns the numbers of a filter g into those of G g G^T."""
-    g = torch.tensor(G, dtype=torch.float64)
-    return torch.kron(g, g).to(dtype)
+def twice_g(taps: int, dtype: torch.dtype) -> Tensor:
+    """The matrix (36, taps * taps) that turns the numbers of a filter g into those of G g G^T."""
+    g = [[factor * point**power for power in range(taps)] for point, factor in POINTS.items()]
+    g.append([0] * (taps - 1) + [1])
+    return torch.kron(*[torch.tensor(g, dtype=torch.float64)] * 2).to(dtype)
 
 
 class Convolution(torch.autograd.Function):
-    """A 3x3 convolution of x (N, C, H, W) with reflected borders, with weights (K, C, 3, 3) and these transformed."""
+    """A convolution of x (N, C, H, W) with weights, and these transformed: those of `convolutions`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, u: Tensor) -> Tensor:
         x = pixels(x)
+        results = ctx.results = 7 - weight.shape[2]  # of a tile, high and wide
         n, height, width, channels = ctx.shape = x.shape
-        v = x.new_empty(36, n * -(-height // 4) * -(-width // 4), channels)
-        run("input_transform", x, v, *x.shape)
+        high, wide = height + results - 4, width + results - 4
+        v = x.new_empty(36, n * -(-high // results) * -(-wide // results), channels)
+        run("input_transform", x, v, *x.shape, results)
         # no view of another tensor, as a ReLU behind it may work in place
-        y = torch.empty(n, len(weight), height, width, dtype=x.dtype, memory_format=torch.channels_last)
-        run("output_transform", torch.bmm(v, u.mT), y, n, height, width, len(weight))
+        y = torch.empty(n, len(weight), high, wide, dtype=x.dtype, memory_format=torch.channels_last)
+        run("output_transform", torch.bmm(v, u.mT), y, n, height, width, len(weight), results)
         ctx.save_for_backward(v, u)
         return y if bias is None else y.add_(bias[:, None, None])
 
@@ -166,15 +182,17 @@ class Convolution(torch.autograd.Function):
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         v, u = ctx.saved_tensors
         dy, dx, dw, db = pixels(dy), None, None, None
+        taps, results = 7 - ctx.results, ctx.results
+        n, height, width, _ = ctx.shape
         dm = dy.new_empty(36, v.shape[1], dy.shape[3])
-        run("output_gradient", dy, dm, *dy.shape)
+        run("output_gradient", dy, dm, n, height, width, dy.shape[3], results)
         if ctx.needs_input_grad[0]:
             dx = dy.new_zeros(ctx.shape)
-            run("input_gradient", torch.bmm(dm, u), dx, *dx.shape)
+            run("input_gradient", torch.bmm(dm, u), dx, *dx.shape, results)
             dx = dx.permute(0, 3, 1, 2)
         if ctx.needs_input_grad[1]:
-            products = torch.bmm(dm.mT, v).view(36, -1)  # a tall matrix of 9 columns would be slow on the right
-            dw = (twice_g(dy.dtype).T.contiguous() @ products).T.reshape(*u.shape[1:], 3, 3)
+            products = torch.bmm(dm.mT, v).view(36, -1)  # so long that it is slow as the left one of a product
+            dw = (twice_g(taps, dy.dtype).T.contiguous() @ products).T.reshape(*u.shape[1:], taps, taps)
         if ctx.needs_input_grad[2]:
             db = dy.sum((0, 1, 2))
         return dx, dw, db, None

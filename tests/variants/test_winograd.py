@@ -28,21 +28,27 @@ def noise(*shape):
     return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
 
-@pytest.mark.parametrize(
-    "n, inside, outside, height, width",
-    [(1, 16, 16, 8, 8), (2, 5, 7, 9, 6), (1, 70, 33, 2, 3), (3, 3, 64, 16, 7), (1, 20, 16, 5, 13)],
-)
-def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, n, inside, outside, height, width):
-    torch.manual_seed(0)
-    x, weight, bias = noise(n, inside, height, width), noise(outside, inside, 3, 3), noise(outside)
-    convolved = F.conv2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), weight, bias)
-    right = convolved + F.leaky_relu(F.instance_norm(convolved), 0.2)
-    ours = Convolution.apply(x, weight, bias, transformed(weight.detach()))
-    ours = ours + norm_and_activation(ours, 1e-5, 0.2)
+SHAPES = [(1, 16, 16, 8, 8), (2, 5, 7, 9, 6), (1, 70, 33, 2, 3), (3, 3, 64, 16, 7), (1, 20, 16, 5, 13)]
+
+
+def check(ours, right, inputs):
     gradient = torch.randn_like(right)
     torch.testing.assert_close(ours, right, rtol=0, atol=1e-10)
-    for mine, other in zip(*(torch.autograd.grad(y, (x, weight, bias), gradient) for y in (ours, right)), strict=True):
+    for mine, other in zip(*(torch.autograd.grad(y, inputs, gradient) for y in (ours, right)), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("taps", [3, 4])
+@pytest.mark.parametrize("n, inside, outside, height, width", SHAPES)
+def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, n, inside, outside, height, width, taps):
+    torch.manual_seed(0)
+    height, width = height + taps - 3, width + taps - 3
+    x, weight, bias = noise(n, inside, height, width), noise(outside, inside, taps, taps), noise(outside)
+    padded = F.pad(x, (1, 1, 1, 1), **({"mode": "reflect"} if taps == 3 else {}))
+    convolved = F.conv2d(padded, weight, bias)
+    ours = Convolution.apply(x, weight, bias, transformed(weight.detach()))
+    norms = norm_and_activation(ours, 1e-5, 0.2), F.leaky_relu(F.instance_norm(convolved), 0.2)
+    check(ours + norms[0], convolved + norms[1], (x, weight, bias))
 
 
 @pytest.mark.parametrize(
@@ -59,11 +65,7 @@ def test_gradients_over_patches_are_pytorch_s(monkeypatch, layer):
     monkeypatch.setattr(patches, "AT_ONCE", 3000)  # several products, the last one smaller
     assert patches.suits(layer.double())
     x = noise(2, layer.in_channels, 13, 10).contiguous(memory_format=torch.channels_last)
-    right, ours = layer(x), patches.convolution(layer, x)
-    assert torch.equal(ours, right)
-    gradient, inputs = torch.randn_like(right), (x, *layer.parameters())
-    for mine, other in zip(*(torch.autograd.grad(y, inputs, gradient) for y in (ours, right)), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+    check(patches.convolution(layer, x), layer(x), (x, *layer.parameters()))
 
 
 @pytest.mark.parametrize("norm", labkit.networks.layers.NORMS)
