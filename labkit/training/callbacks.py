@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import csv
-import importlib.util
 import math
 import shutil
 import sys
@@ -235,11 +234,6 @@ class TensorBoard(Callback):
     def on_end(self, run: Run) -> None:
         if self.writer is not None:
             self.writer.close()
-
-
-def tensorboard_installed() -> bool:
-    """True if the package tensorboard is installed."""
-    return importlib.util.find_spec("tensorboard") is not None
 
 
 class CollapseWarning(UserWarning):
