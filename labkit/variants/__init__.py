@@ -17,6 +17,8 @@ from labkit.models.cyclegan import CycleGAN, CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Batch, Step
 
+OBSTACLES = ("unsuited", "emulated", "inactive", "untried")
+
 
 class SpeedUp(Step):
     """The base of labkit's speed-ups, each a class in a file of its own that overrides seams of a step.
@@ -39,14 +41,9 @@ class SpeedUp(Step):
     def obstacles(cls, model: Model) -> dict[str, str]:
         """The reasons against it for this model on its device, by kind, those that forbid it first.
 
-        The kinds are "unsuited", "emulated", "inactive" and "untried": each has a method below.
+        The kinds are those of `OBSTACLES`: each has a method below.
         """
-        reasons = {
-            "unsuited": cls.why_unsuited(model),
-            "emulated": cls.why_emulated(model),
-            "inactive": cls.why_inactive(model),
-            "untried": cls.why_untried(model),
-        }
+        reasons = {kind: getattr(cls, f"why_{kind}")(model) for kind in OBSTACLES}
         return {kind: reason for kind, reason in reasons.items() if reason is not None}
 
     @classmethod
