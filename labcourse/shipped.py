@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from labkit import measure
 from labkit.data.images import read_picture
 from labkit.devices import pick_device
 from labkit.errors import LabkitError
-from labkit.measure.record import noise, record, run_in_subprocess
+from labkit.measure.record import noise, record
 from labkit.measure.tables import from_json, read_results
 from labkit.measure.timing import ratios
 from labkit.models.cyclegan import CycleGAN
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package has none
 PUBLIC = DATA / "traces" / "public"  # recordings by others
-TRACE_STEPS = 3
 GPU_TRACE_SETTINGS = {"model": "CycleGAN", "benchmark": True, "tf32": "default", "size": 256}  # by `gpu_trace`
 BENCHMARK_OFF = "benchmark_off_"  # begins the names of recordings without cuDNN's benchmark mode
 STUDY_PICTURES = 9  # test pictures in each row that benchmarks/authoring/studies.py kept
@@ -60,7 +59,11 @@ def gpu_trace(
     """
     name = trace_name(generator, batch_size, speedups)
     if afresh and benchmark:
-        return Trace(run_in_subprocess(_recorded, name, speedups, batch_size, generator, pick_device("cuda")))
+        # In a new process: CUPTI, through which the profiler observes the GPU, stays loaded after its first use, and
+        # before CUDA 13.1 Update 1 it gives the kernels of CUDA graphs wrong correlation ids in every recording of a
+        # process but the first (NVIDIA's release notes of CUPTI).
+        process, device = ProcessPoolExecutor(1, max_tasks_per_child=1), pick_device("cuda")  # a spawned one
+        return Trace(process.submit(_recorded, name, speedups, batch_size, generator, device).result())
     file = name if benchmark else f"{BENCHMARK_OFF}{name}"
     shipped = sorted((DATA / "traces").glob(f"*/{file}"))
     if not shipped:
@@ -101,7 +104,7 @@ def shipped_as(row: Mapping) -> str | None:
 
 def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: str, device: torch.device) -> Path:
     step = make_step(CycleGAN(generator).to(device), *speedups)
-    return record(step, noise(batch_size, 256, device), Path("out", "recorded", name), steps=TRACE_STEPS)
+    return record(step, noise(batch_size, 256, device), Path("out", "recorded", name), steps=3)
 
 
 def gpu_steps(device: str = "h200") -> pandas.DataFrame:
@@ -170,7 +173,7 @@ def study(name: str) -> pandas.DataFrame:
     return measure.load(_studied(f"{name}.json"))
 
 
-def study_pictures(name: str) -> dict[str, Tensor]:
+def study_pictures(name: str) -> dict[str, torch.Tensor]:
     """The best pictures of each run of a study in its first 100 seconds, by the run's name, ``uint8``.
 
     Each tensor is of shape (1 + seeds, 9, 3, 64, 64): a row of test pictures, six apples and three oranges, then for
@@ -183,7 +186,7 @@ def study_pictures(name: str) -> dict[str, Tensor]:
     return {run: _cut(grid, grid.shape[-1] // STUDY_PICTURES) for run, grid in grids.items()}
 
 
-def _cut(grid: Tensor, size: int) -> Tensor:
+def _cut(grid: torch.Tensor, size: int) -> torch.Tensor:
     """(3, rows * size, 9 * size) -> (rows, 9, 3, size, size)."""
     return grid.unflatten(2, (STUDY_PICTURES, size)).unflatten(1, (-1, size)).permute(1, 3, 0, 2, 4)
 

@@ -35,7 +35,7 @@ from labkit.errors import LabkitError
 from labkit.measure import pick
 from labkit.measure.tables import from_json, read_results, write_results
 from labkit.models import MODELS
-from labkit.simulate import read_launches, replay, step_operators, what_if
+from labkit.simulate import read_launches, replay, step_operators
 from labkit.simulate.cost_model import Roofline
 from labkit.simulate.meta_device import GPU_ONLY
 from labkit.simulate.operator_replay import HOST_US
@@ -276,7 +276,7 @@ def recordings(name: str, data: Path = DATA) -> pandas.DataFrame:
             **(kinds / steps / 1e3).add_prefix("ms, "),
             "idle": parts["idle"] / parts["wall"],
             **causes,
-            "unmodified": what_if(trace).timeline.wall / parts["wall"],
+            "unmodified": trace.what_if().timeline.wall / parts["wall"],
             "predicted": predicted * steps / parts["wall"],
         }
     return pandas.DataFrame.from_dict(table, orient="index")

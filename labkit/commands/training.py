@@ -1,5 +1,6 @@
 """The command that trains: `labkit train`."""
 
+import importlib.util
 import json
 import sys
 import time
@@ -88,7 +89,6 @@ def train(
     """
     from labkit.measure.scores import Scores
     from labkit.training import checkpoints
-    from labkit.training.callbacks import tensorboard_installed
 
     if processes > 1 and not labkit.ranks.started_by_torchrun():
         raise typer.Exit(labkit.ranks.start(processes, sys.argv[1:]))
@@ -117,7 +117,7 @@ def train(
             callbacks.append(Scores(pictures, max(1, recipe.steps // scores)))
         if keep_every:
             callbacks.append(labkit.KeepEvery(keep_every))
-        if not no_tensorboard and tensorboard_installed():
+        if not no_tensorboard and importlib.util.find_spec("tensorboard"):
             callbacks.append(labkit.TensorBoard(out / "tensorboard"))
         run = labkit.fit(
             setup.step(network, names),

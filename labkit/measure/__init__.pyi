@@ -7,7 +7,6 @@ from labkit.measure.quality import within_spread as within_spread
 from labkit.measure.record import host_profiler as host_profiler
 from labkit.measure.record import preserving_state as preserving_state
 from labkit.measure.record import profiled as profiled
-from labkit.measure.record import run_in_subprocess as run_in_subprocess
 from labkit.measure.roofline import amdahl as amdahl
 from labkit.measure.roofline import copy_rate as copy_rate
 from labkit.measure.roofline import count as count

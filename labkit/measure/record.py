@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,20 +133,3 @@ def export(profiler: profile, path: Path) -> Path:
     with atomic_write(path) as part:
         profiler.export_chrome_trace(str(part))
     return path
-
-
-def run_in_subprocess(function: Callable, *arguments: Any) -> Any:
-    """``function(*arguments)``, run by a new Python process, which imports the function from its module by name.
-
-    For recordings on a GPU: CUPTI, through which the profiler observes the GPU, stays loaded after its first use, and
-    before CUDA 13.1 Update 1 it gives the kernels of CUDA graphs wrong correlation ids in every recording of a process
-    but the first (NVIDIA's release notes of CUPTI).
-
-    Raises:
-        LabkitError: the process ended without an answer. Exceptions of the function are raised here.
-    """
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        try:
-            return process.submit(function, *arguments).result()
-        except BrokenProcessPool as error:
-            raise LabkitError(f"{function.__name__}: its process ended early.") from error

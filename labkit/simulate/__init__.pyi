@@ -21,7 +21,6 @@ from labkit.simulate.meta_device import step_operators as step_operators
 from labkit.simulate.operator_replay import HOST_US as HOST_US
 from labkit.simulate.operator_replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.operator_replay import replay as replay
-from labkit.simulate.operator_replay import what_if as what_if
 from labkit.simulate.predictions import predict as predict
 from labtrace.replay.launch_queue import GAP_US as GAP_US
 from labtrace.replay.launch_queue import Launch as Launch

@@ -95,7 +95,8 @@ def all_reduce_us(size: float, gpus: int, cluster: Cluster) -> float:
         raise LabkitError(f"gpus={gpus}: the cluster has {where}. Give at most one node, or a multiple of a node.")
     if nodes == 1 or cluster.between is None:
         return cluster.start_us + fastest_us(size, gpus, cluster.inside)
-    parts = 2 * (inside - 1) * _message_us(size / inside, cluster.inside)  # add them up, and exchange them in the end
+    # In a node the parts are added up at first, and exchanged in the end: the two halves of a ring's all-reduce.
+    parts = ring_us(size, inside, cluster.inside.latency_us, cluster.inside.bytes_per_s)
     return cluster.start_us + parts + fastest_us(size, nodes, cluster.between)
 
 
@@ -113,7 +114,3 @@ def ring_us(size: float, ranks: int, latency_us: float, bytes_per_s: float) -> f
     further rounds the sums are passed on. Source: Thakur et al. 2005, section 4.
     """
     return 2 * (ranks - 1) * (latency_us + 1e6 * size / ranks / bytes_per_s)
-
-
-def _message_us(size: float, link: Link) -> float:
-    return link.latency_us + 1e6 * size / link.bytes_per_s

@@ -15,7 +15,6 @@ from labkit.simulate.cost_model import ROOFLINES, Kernel, Roofline, kernels
 from labkit.simulate.meta_device import Operator
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
-from labtrace.trace import Trace
 
 # The lab's host, in microseconds a launch: that of the course paper (data/paper) at batch 1, where it was too slow.
 # A step had 4,668 calls that launch a kernel, a copy or a memset. It took 88 ms, and 134.6 ms under the profiler: 18.9
@@ -29,7 +28,6 @@ RECORDED_HOST_US = 29.0
 RANGES = {"float32": {"A100": (0.9, 1.1), "V100": (0.9, 1.1), "T4": (0.75, 0.95)}}
 RANGES["16-bit weights"] = {"A100": (0.8, 1.25)}
 OF_MEASURED = (0.8, 1.2)
-what_if = Trace.what_if  # a recording in the place of operators
 
 
 def replay(

@@ -108,10 +108,8 @@ def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us
     us = {"arithmetic": 0.0, "memory": 0.0}
     for operator in operators:
         for part in parts_of(operator, roofline):
-            computing, moving = (
-                roofline.microseconds(flops, moved, part.arithmetic)
-                for flops, moved in ((part.flops, 0.0), (0.0, part.bytes_moved))
-            )
+            computing = roofline.microseconds(part.flops, 0.0, part.arithmetic)
+            moving = roofline.microseconds(0.0, part.bytes_moved)
             us["arithmetic" if computing > moving else "memory"] += max(computing, moving)
     waits, would_wait = (one.timeline.wall > 1.1 * as_graph.timeline.wall for one in (played, slower))
     known = None if would_wait else RANGES.get(arithmetic(operators), {}).get(roofline.device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import csv
-import importlib.util
 import math
 import shutil
 import sys
@@ -60,6 +59,13 @@ class Callback:
         """True if this step has to be sampled and saved. It is called on every rank, and must give the same answer."""
         return False
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint has to keep of this callback: tensors, numbers, texts, and lists and dicts of them."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes back, before `on_start`, what `state_dict` gave: in a run that resumes, if the checkpoint has it."""
+
 
 class OnReport(Callback):
     """A function that is called with the run after each report."""
@@ -83,6 +89,9 @@ class Callbacks:
     def __init__(self, run: Run, callbacks: Sequence[Callback | Callable[[Run], None]]):
         self.run = run
         self.all = [each if isinstance(each, Callback) else OnReport(each) for each in callbacks]
+        kinds = [type(each).__name__ for each in self.all]
+        names = (f"{kind} {kinds[:place].count(kind) + 1}" for place, kind in enumerate(kinds))
+        self.named = dict(zip(names, self.all, strict=True))
         for callback in self.all:
             hooks = [name for name in vars(Callback) if not name.startswith("_")]
             check_overrides(type(callback), hooks, (Callback,), "callback")
@@ -90,7 +99,11 @@ class Callbacks:
         self.error: BaseException | None = None
 
     def __enter__(self) -> Callbacks:
+        for name, callback in self.named.items():
+            if name in self.run.callbacks:
+                callback.load_state_dict(self.run.callbacks[name])
         self.tell("on_start")
+        self.keep_states()  # a state that no checkpoint can hold is said before the first step
         return self
 
     def __exit__(self, kind: object, raised: BaseException | None, trace: object) -> None:
@@ -107,6 +120,14 @@ class Callbacks:
                 getattr(callback, method)(self.run, *more)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             self.error = error
+
+    def keep_states(self) -> None:
+        """Puts the callbacks' states into the run, for its checkpoint. The first error is raised later."""
+        for name, callback in self.named.items() if self.called else []:
+            try:
+                self.run.callbacks[name] = checkpoints.plain(callback.state_dict(), name)
+            except Exception as error:
+                self.error = self.error or error
 
     def saves(self) -> bool:
         """True if a callback wants this step saved, the same on every rank."""
@@ -235,11 +256,6 @@ class TensorBoard(Callback):
     def on_end(self, run: Run) -> None:
         if self.writer is not None:
             self.writer.close()
-
-
-def tensorboard_installed() -> bool:
-    """True if the package tensorboard is installed."""
-    return importlib.util.find_spec("tensorboard") is not None
 
 
 class CollapseWarning(UserWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from labkit.devices import out_of_memory, pick_device
-from labkit.errors import CheckpointError, TrainingError
+from labkit.errors import CheckpointError, LabkitError, TrainingError
 from labkit.models import MODELS
 from labkit.models.model import Model
 from labkit.networks.layers import CUSTOM
@@ -36,6 +37,24 @@ def write_checkpoint(state: dict, folder: Path) -> None:
         raise TrainingError(f"{file}: not saved, since a weight is no longer a finite number.")
     with atomic_write(file, CheckpointError) as part, open(part, "wb") as opened:
         torch.save(state, opened)
+
+
+def plain(state: Any, where: str) -> Any:
+    """The state, if a checkpoint that holds it can be read again.
+
+    Raises:
+        LabkitError: it cannot. The message begins with `where`.
+    """
+    file = io.BytesIO()
+    try:
+        torch.save(state, file)
+        torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+    except Exception as error:
+        raise LabkitError(
+            f"{where}: {state!r:.200} is a state that no checkpoint can hold: tensors, numbers, texts, and lists and "
+            "dicts of them. Convert what else is in it, for example with float(...)."
+        ) from error
+    return state
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict:

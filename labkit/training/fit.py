@@ -31,11 +31,12 @@ class Wishes(NamedTuple):
     failed: int = 0  # 1 if there was an error, which goes on to the caller after the run was saved
     signal: int = 0  # the number of the signal that stops the run
     save: int = 0  # 1 if a checkpoint is due
+    end: int = 0  # 1 if a callback stops the run
 
     @property
     def stop(self) -> bool:
         """True if the run ends after this step."""
-        return self.failed > 0 or self.signal > 0
+        return max(self.failed, self.signal, self.end) > 0
 
 
 @cudnn_benchmark()
@@ -123,7 +124,7 @@ def fit(
             run.add(step(*batch))
             watchers.tell("on_step")
             late = run.folder is not None and time.monotonic() >= save_at
-            wishes = Wishes(failed=watchers.error is not None, signal=signals[0] if signals else 0, save=late)
+            wishes = Wishes(watchers.error is not None, signals[0] if signals else 0, late, run.stopping)
             agreed = Wishes(*agreement.on(*wishes))
             milestone = run.done == steps or watchers.saves()
             if milestone or agreed.save or agreed.stop or run.done % report_every == 0:
@@ -131,8 +132,8 @@ def fit(
                 watchers.tell("on_report")
             if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
                 watchers.tell("on_sample", sample(run, pictures))
-            if watchers.error and ranks.count() == 1:  # several ranks stop together, after their next step
-                agreed = agreed._replace(failed=1)
+            if ranks.count() == 1:  # several ranks stop together, after their next step
+                agreed = agreed._replace(failed=watchers.error is not None, end=run.stopping)
             if milestone or agreed.save or agreed.stop:
                 _save_and_tell(run, watchers)
                 save_at = time.monotonic() + 60 * save_minutes
@@ -145,13 +146,14 @@ def fit(
         if agreed.signal and not agreed.failed:
             signals.append(agreed.signal)  # another rank may have received it
             raise Stopped(f"stopped after step {run.done} of {steps}; {_where_saved(run)}.", agreed.signal)
-        if not agreed.stop:
+        if not agreed.failed and not agreed.signal:
             step.finish()
     watchers.raise_error()
     return run
 
 
 def _save_and_tell(run: Run, watchers: Callbacks) -> None:
+    watchers.keep_states()
     save_run(run)
     if run.folder is not None:
         watchers.tell("on_save", run.folder / checkpoints.FILE)

@@ -36,6 +36,8 @@ class Run:
         losses: by name, one number for each step up to the last report, with NaN for steps without a loss of this name.
         ema: how much each step keeps of `average`. 0 without one.
         average: a copy of the model, whose weights are the exponential moving average of the model's, or None.
+        callbacks: the states that callbacks want kept, by name.
+        stopping: whether `stop` was called.
     """
 
     step: Step
@@ -48,6 +50,8 @@ class Run:
     pending: list[dict[str, Tensor]] = field(default_factory=list, repr=False)
     ema: float = 0.0
     average: Model | None = field(default=None, repr=False)
+    callbacks: dict[str, Any] = field(default_factory=dict, repr=False)
+    stopping: bool = False
 
     def __post_init__(self) -> None:
         if self.ema:
@@ -62,6 +66,13 @@ class Run:
     def translating(self) -> Model:
         """The model to translate with: the average of the weights, or where there is none the model itself."""
         return self.model if self.average is None else self.average
+
+    def stop(self) -> None:
+        """For callbacks: ends the run after this step. It is saved, and `labkit.fit` returns as after the last step.
+
+        Several ranks end together, one or two steps later. The same call of `labkit.fit` goes on from there.
+        """
+        self.stopping = True
 
     def add(self, losses: dict[str, Tensor]) -> None:
         """Counts a step. Its losses stay on the device until the next report, so that no step waits for it."""
@@ -140,6 +151,7 @@ def _load(run: Run, folder: Path) -> None:
         run.average.load_state_dict(state["average"])
     run.done = run.saved = state["done"]
     run.losses = {name: values.tolist() for name, values in state["losses"].items()}
+    run.callbacks = state.get("callbacks", {})
     torch.set_rng_state(state["random"]["cpu"].cpu())
     if device.type == "cuda" and state["random"]["cuda"] is not None:
         torch.cuda.set_rng_state(state["random"]["cuda"].cpu())
@@ -163,6 +175,7 @@ def save_run(run: Run) -> None:
         "step": run.step.state_dict(),
         **({} if run.average is None else {"average": run.average.state_dict()}),
         "done": run.done,
+        "callbacks": run.callbacks,
         "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
         "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
     }

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +17,7 @@ from labkit.models.cyclegan import CycleGAN, CycleGANStep
 from labkit.models.model import Model
 from labkit.models.step import Batch, Step
 
-__all__ = ["SpeedUp", "Substitutes", "has_batch_norm", "has_dropout", "no_shared_casts"]
+OBSTACLES = ("unsuited", "emulated", "inactive", "untried")
 
 
 class SpeedUp(Step):
@@ -42,14 +41,9 @@ class SpeedUp(Step):
     def obstacles(cls, model: Model) -> dict[str, str]:
         """The reasons against it for this model on its device, by kind, those that forbid it first.
 
-        The kinds are "unsuited", "emulated", "inactive" and "untried": each has a method below.
+        The kinds are those of `OBSTACLES`: each has a method below.
         """
-        reasons = {
-            "unsuited": cls.why_unsuited(model),
-            "emulated": cls.why_emulated(model),
-            "inactive": cls.why_inactive(model),
-            "untried": cls.why_untried(model),
-        }
+        reasons = {kind: getattr(cls, f"why_{kind}")(model) for kind in OBSTACLES}
         return {kind: reason for kind, reason in reasons.items() if reason is not None}
 
     @classmethod
@@ -109,10 +103,3 @@ def has_batch_norm(model: nn.Module) -> bool:
 def has_dropout(model: nn.Module) -> bool:
     """True if a layer drops values at random, so that a pass depends on random numbers."""
     return any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
-
-
-def no_shared_casts(device: str) -> AbstractContextManager:
-    """Autocast as it is on this type of device ("cuda"), on or off, but without its cache of cast weights."""
-    if not torch.is_autocast_enabled(device):
-        return nullcontext()
-    return torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=False)

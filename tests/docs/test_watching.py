@@ -1,4 +1,4 @@
-"""The loggers in docs/watching.md, tried with stand-ins for Weights & Biases and MLflow."""
+"""The callbacks in docs/watching.md: loggers, with stand-ins for Weights & Biases and MLflow, and early stopping."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ import pytest
 import labkit
 
 PAGE = (Path(__file__).parents[2] / "docs" / "watching.md").read_text()
-PROGRAMS = dict(zip(("wandb", "mlflow"), re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL), strict=True))
+WANDB, MLFLOW, PATIENCE = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
 class StandIn(SimpleNamespace):
@@ -22,12 +22,12 @@ class StandIn(SimpleNamespace):
         return lambda *given, **named: self.calls.append((name, given, named))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_losses_and_pictures_arrive_with_their_steps(tiny, fruit, tmp_path, monkeypatch, name):
+@pytest.mark.parametrize(("name", "program"), [("wandb", WANDB), ("mlflow", MLFLOW)])
+def test_losses_and_pictures_arrive_with_their_steps(tiny, fruit, tmp_path, monkeypatch, name, program):
     module = StandIn(calls=[], Image=lambda pixels: pixels)
     monkeypatch.setitem(sys.modules, name, module)
     defined = {}
-    exec(PROGRAMS[name], defined)
+    exec(program, defined)
     (logger,) = [one for one in defined.values() if isinstance(one, type) and issubclass(one, labkit.Callback)]
     step, folder = labkit.make_step(tiny()), tmp_path / "photos"
     run = labkit.fit(step, fruit, 4, checkpoint=folder, report_every=2, sample_every=4, callbacks=[logger()])
@@ -42,3 +42,13 @@ def test_losses_and_pictures_arrive_with_their_steps(tiny, fruit, tmp_path, monk
         if called == "log_image" or "samples" in str(given)
     ]
     assert grid.shape == (4 * 34 + 2, 4 * 34 + 2, 3)
+
+
+def test_patience_goes_on_in_a_run_that_resumes(tiny, fruit, tmp_path):
+    defined = {}
+    exec(PATIENCE, defined)
+    first, second = (defined["EarlyStopping"](patience=2) for _ in range(2))
+    first.best = 0.0  # no loss is lower
+    for stopping, done in ((first, 2), (second, 3)):
+        options = dict(checkpoint=tmp_path, report_every=1, callbacks=[stopping])
+        assert labkit.fit(labkit.make_step(tiny()), fruit, 9, **options).done == done

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pandas
 import pytest
+import simulated_steps
 
 import labkit
-from labkit.simulate import error_range, measured, measured_steps
+from labkit.simulate import error_range, measured
 from labkit.simulate.operator_replay import RANGES
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,7 @@ HOST_BOUND = {  # a slower host than the lab's explains them
 
 @pytest.fixture(scope="module")
 def table():
-    return measured(now=True)
+    return simulated_steps.table().assign(ratio=lambda now: now["SIMULATED_ms"] / now["measured_ms"])
 
 
 @pytest.mark.slow
@@ -36,9 +37,9 @@ def test_the_model_is_within_its_bars_of_what_others_measured(table):
 
 @pytest.mark.slow
 def test_a_host_of_26_to_27_us_explains_the_steps_below_the_range():
-    rows = pandas.read_csv(measured_steps.TABLE).query("what in @HOST_BOUND")
+    rows = pandas.read_csv(simulated_steps.TABLE).query("what in @HOST_BOUND")
     for row in rows.itertuples():
-        least, most = measured_steps._milliseconds(row, 25.5, 27.5)
+        least, most = simulated_steps.milliseconds(row, 25.5, 27.5)
         assert len(rows) == 4 and least < row.measured_ms < most, row.what
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,6 +51,46 @@ def test_callbacks_hear_of_everything_in_its_order(tiny, fruit, tmp_path):
     again = Diary()
     train(tiny, fruit, 4, tmp_path, again)
     assert again.calls[0] == ("start", 3)
+
+
+class Patience(labkit.Callback):
+    """Stops a run after some steps, those before it resumed included."""
+
+    def __init__(self, steps, odd_after=99):
+        self.steps, self.done, self.odd_after = steps, 0, odd_after
+
+    def on_step(self, run):
+        self.done += 1
+        if self.done >= self.steps:
+            run.stop()
+
+    def state_dict(self):
+        return {"done": np.float64(self.done) if self.done >= self.odd_after else self.done}
+
+    def load_state_dict(self, state):
+        self.done = state["done"]
+
+
+def test_a_callback_stops_the_run_and_its_state_goes_on_with_it(tiny, fruit, tmp_path, monkeypatch):
+    finished = []
+    monkeypatch.setattr(labkit.Step, "finish", lambda step: finished.append(1))
+    assert train(tiny, fruit, 2, tmp_path).done == 2  # a checkpoint without states
+    train(tiny, fruit, 4, tmp_path, Patience(4), Patience(9))
+    first, second = Patience(4), Patience(9)
+    run = train(tiny, fruit, 9, tmp_path, first, second, schedule=labkit.linear_schedule(9, 9))
+    assert (run.done, run.saved, len(run.losses["G_A"]), first.done, second.done) == (6, 6, 6, 4, 4)
+    assert train(tiny, fruit, 9, tmp_path, Patience(4)).done == 7, "it stops again, after a step"
+    assert train(tiny, fruit, 8, tmp_path).done == 8, "without the callback, which is not forgotten"
+    assert train(tiny, fruit, 12, tmp_path, Patience(7)).done == 10 and len(finished) == 6
+
+
+@pytest.mark.parametrize(("odd_after", "saved"), [(0, False), (2, True)])
+def test_a_state_that_no_checkpoint_can_hold_is_an_error_and_nothing_is_lost(tiny, fruit, tmp_path, odd_after, saved):
+    with pytest.raises(labkit.LabkitError, match="^Patience 1: .*'done': np.float64.* is a state that no checkpoint"):
+        train(tiny, fruit, 3, tmp_path, Patience(9, odd_after))
+    assert (tmp_path / checkpoints.FILE).exists() is saved
+    if saved:
+        assert train(tiny, fruit, 4, tmp_path, Patience(1)).done == 4
 
 
 @pytest.mark.parametrize("name", ["report", "sample"])

@@ -1,0 +1,102 @@
+"""Whole training and inference steps of many networks, simulated on GPUs: the steps that others measured.
+
+    python examples/simulated_steps.py
+
+simulates each step of data/measured, which takes half a minute, and writes the results into its table, beside the
+measured times. Run it after a change of the model. `labkit.simulate.measured` reads the table. A step of your own is a
+function such as `inference` or `training` gives, with all of its tensors on the meta device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pandas
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import labkit
+from labkit import networks, simulate
+from labkit.simulate.as_on_gpu import as_on_gpu
+from labkit.simulate.measured_steps import TABLE
+
+ONE_AT_A_TIME = 3  # The V100's steps are of 2022: Adam updated each weight by itself, and 3 steps were timed together.
+
+
+def table() -> pandas.DataFrame:
+    """The table of data/measured with what the model says now."""
+    steps = pandas.read_csv(TABLE)
+    steps[["SIMULATED_ms", "decides"]] = pandas.DataFrame(map(simulated, steps.itertuples()))
+    return steps
+
+
+def simulated(row: Any) -> tuple[float, str]:
+    """A step's milliseconds, and whether the "GPU" or the "host" decides: with a host half as fast, a tenth more."""
+    ours, slower, free = milliseconds(row, simulate.HOST_US, 2 * simulate.HOST_US, 0.0)
+    return round(ours, 2), "host" if slower > 1.1 * free else "GPU"
+
+
+def milliseconds(row: Any, *hosts: float) -> list[float]:
+    """What the model says of a row of the table, on hosts of so many microseconds a launch."""
+    steps = ONE_AT_A_TIME if "pull/706" in row.source else 1
+    if row.use == "step":
+        operators = simulate.step_operators(labkit.CycleGAN(), batch_size=row.batch, size=row.size)
+    else:
+        run = inference(row) if row.use == "inference" else training(row, foreach=steps == 1)
+        operators = simulate.program_operators(run) * steps
+    graph, device = row.launch == "graph", simulate.ROOFLINES[row.device]
+    return [simulate.replay(operators, us, device, graph=graph, steps=1).timeline.wall / 1e3 / steps for us in hosts]
+
+
+def network(row: Any) -> tuple[nn.Module, Tensor]:
+    """A network of labkit or torchvision, and a batch of pictures for it."""
+    import torchvision
+
+    made = networks.make_generator if row.network.startswith("resnet_") else torchvision.models.get_model
+    layout = torch.channels_last if row.layout == "channels_last" else torch.contiguous_format
+    with torch.device("meta"):
+        model = made(row.network).to(memory_format=layout)
+        picture = torch.empty(row.batch, 3, row.size, row.size, memory_format=layout)
+    return model, picture
+
+
+def inference(row: Any) -> Callable[[], object]:
+    """A forward pass without gradients."""
+    model, picture = network(row)
+    if row.dtype == "float16":
+        model, picture = model.half(), picture.half()
+
+    def run() -> None:
+        with torch.no_grad(), torch.autocast("cuda", torch.float16, enabled=row.dtype == "autocast"):
+            model.eval()(picture)
+
+    return run
+
+
+def training(row: Any, foreach: bool) -> Callable[[], object]:
+    """A training step, after a first one. In 2022 `zero_grad` wrote zeros, and not in a graph."""
+    model, picture = network(row)
+    target = torch.empty(row.batch, 1000, device="meta")
+    made: Any = partial(torch.optim.SGD, momentum=0.9) if "SGD" in row.use else torch.optim.Adam
+    optimizer = made(model.parameters(), foreach=foreach)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=foreach)
+        if row.launch == "graph":  # the graph makes the gradients anew
+            optimizer.zero_grad(set_to_none=True)
+        for _ in range(16 if row.use == "16 passes" else 1):
+            with torch.autocast("cuda", torch.float16, enabled=row.dtype == "autocast"):
+                loss = cross_entropy(model(picture), target)
+            loss.backward()
+        optimizer.step()
+
+    with as_on_gpu():
+        step()  # makes the optimiser's state
+    return step
+
+
+if __name__ == "__main__":
+    table().to_csv(TABLE, index=False)
