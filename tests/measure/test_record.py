@@ -61,18 +61,6 @@ def test_batches_may_come_from_a_loader_and_waiting_for_them_is_recorded(step, f
     assert (events["duration"] > 0).all()
 
 
-@pytest.mark.slow
-def test_a_trace_opens_in_hta(step, batch, tmp_path, monkeypatch):
-    monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
-    from hta.common.trace_parser import parse_trace_dataframe
-    from hta.configs.parser_config import ParserConfig
-
-    path = labkit.record(step, batch(), tmp_path / "trace.json.gz", steps=2)
-    meta, events, symbols = parse_trace_dataframe(str(path), ParserConfig.get_default_cfg())
-    assert len(events) > 100
-    assert any(name.startswith("labkit: generators backward") for name in symbols.get_sym_table())
-
-
 def test_batches_that_run_out_are_named(step, batch, tmp_path):
     with pytest.raises(LabkitError, match="batch: 5 are needed, of which three warm up, and there were 4"):
         labkit.record(step, iter([batch()] * 4), tmp_path / "trace.json", steps=2)
