@@ -254,16 +254,6 @@ def test_a_step_has_its_own_host_events_and_the_kernels_launched_in_it(load, two
     assert len(trace.kernels()) == 7, "the whole is left as it was"
 
 
-def test_kernels_of_a_graph_belong_to_the_step_that_launched_it(load):
-    trace = SyntheticTrace()
-    for number in range(2):
-        trace.range(f"ProfilerStep#{number}", number * 100, 90)
-        graph = trace.call(number * 100 + 10, name="cudaGraphLaunch")
-        for begin in (20, 40, 60):
-            trace.kernel(number * 100 + begin, 10 + number, graph)
-    assert load(trace).steps(1).kernels()[["count", "mean_us"]].iloc[0].tolist() == [3, 11]
-
-
 def test_steps_that_are_not_there(load, two_streams):
     two_streams.range("ProfilerStep#5", 800, 10)
     trace = load(two_streams)
