@@ -23,7 +23,7 @@ def furthest(model, loop):
     [
         (1, 16, 3, dict(gan_mode="vanilla", lambda_a=3.0, lambda_b=7.0, discriminator="pixel")),
         (1, 16, 3, dict(gan_mode="wgangp", lambda_identity=0.0, discriminator="n_layers", n_layers=1)),
-        (3, 16, 7, dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2)),
+        (3, 16, 2, dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2)),
         (1, 24, 0, dict(discriminator="basic")),
         (3, 24, 50, dict(discriminator="basic")),
     ],
