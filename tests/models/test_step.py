@@ -97,10 +97,3 @@ def test_a_player_without_weights_to_train_is_named(tiny):
     model.D_B.requires_grad_(False)
     with pytest.raises(labkit.LabkitError, match="all weights of the discriminators are frozen"):
         labkit.make_step(model)
-
-
-def test_scale_lr_counts_from_the_first_rate(tiny):
-    step = labkit.make_step(tiny(), lr=1e-3)
-    for factor in (0.5, 0.25):
-        step.scale_lr(factor)
-    assert all(group["lr"] == 2.5e-4 for adam in step.optimizers.values() for group in adam.param_groups)
