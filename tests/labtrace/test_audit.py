@@ -43,6 +43,14 @@ def test_what_can_change_less_than_a_hundredth_of_the_time_distrusts_nothing(tmp
     assert "no duration" in row["what"] and row["tables"] == "" and row["share"] == pytest.approx(1 / 700)
 
 
+def test_where_most_kernels_have_no_duration_there_is_no_verdict(tmp_path):
+    trace = busy()
+    for event in trace.events:
+        event["dur"] = 0 if event["cat"] == "kernel" else event["dur"]
+    found = Trace(trace.save(tmp_path / "trace.json"))
+    assert found.audit()["what"].str.contains("no duration").any() and found.summary()["bound_by"].item() == "unknown"
+
+
 def busy(begin=0):
     """Five steps of 40 launches; the GPU is 100 us a kernel and always behind. Before them three kernels of a step."""
     trace = SyntheticTrace()
@@ -115,11 +123,11 @@ def starts(late_us, name="cudaLaunchKernel"):
 
 
 def test_ten_launches_to_an_idle_gpu_do_not_all_take_long(tmp_path):
-    found = [
-        Trace(starts(*each).save(tmp_path / "trace.json")).audit()["what"].str.contains("two clocks").any()
-        for each in ((0,), (400,), (400, "cudaGraphLaunch"))
-    ]
+    each = [Trace(starts(*how).save(tmp_path / "trace.json")) for how in ((0,), (400,), (400, "cudaGraphLaunch"))]
+    found = [trace.audit()["what"].str.contains("two clocks").any() for trace in each]
     assert found == [False, True, False], "a graph may take so long to reach the GPU"
+    verdict = each[1].summary().iloc[0]
+    assert verdict["bound_by"] == "unknown" and "not sound" in verdict["why"]
 
 
 def test_a_duration_that_covers_others_of_its_stream_ends_where_the_next_begins(tmp_path):

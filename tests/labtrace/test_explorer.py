@@ -1,12 +1,11 @@
 """The timeline of one recording or more; the explorer redraws one figure in place."""
 
-import re
-
 import ipywidgets
 import plotly.graph_objects as go
 import pytest
 import synthetic_trace
 from synthetic_trace import SyntheticTrace
+from test_views import told
 
 from labtrace import show
 from labtrace.show.explorer import ALL
@@ -21,9 +20,7 @@ WITHOUT_SHAPES = [view for view in VIEWS if view not in ("achieved", "processor"
 
 def totals(figure):
     """Events and total µs of each lane, by recording and lane, in the figure's text alternative."""
-    rows = re.findall("<tr>(.*?)</tr>", figure.layout.meta["table"].partition("<tbody>")[2], re.DOTALL)
-    cells = [re.findall("<td>(.*?)</td>", row) for row in rows]
-    return {(recording, lane): (events, us) for recording, lane, events, us in cells}
+    return {(row["recording"], row["lane"]): (row["events"], row["total µs"]) for row in told(figure)}
 
 
 def timeline(traces, begin_us, end_us):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from synthetic_trace import SyntheticTrace
+from test_views import told
 
 from labtrace import Trace, show
 from labtrace.errors import LabError
@@ -12,9 +13,7 @@ from labtrace.show import bars
 
 def rows(figure):
     """HTA's number, labkit's and how they differ, by HTA's name, from the figure's text alternative."""
-    body = figure.layout.meta["table"].partition("<tbody>")[2]
-    cells = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", body, re.DOTALL)]
-    return {what: (hta, labkits, difference) for _, what, hta, labkits, difference in cells}
+    return {row["HTA's name"]: (row["HTA"], row["labtrace"], row["difference"]) for row in told(figure)}
 
 
 @pytest.fixture

@@ -70,7 +70,8 @@ SENSELESS = {
     "begin left out": (ON_GPU, dict(ts=None), "no time, or an infinite"),
     "an endless kernel": (ON_GPU, dict(dur=float("inf")), "no time, or an infinite"),
     "one event of 1970": (ON_GPU, dict(ts=-1.7e15), "days apart.*nanoseconds"),
-    "nanoseconds": (ON_GPU, dict(ts=1.7e18), "a century from now. .*nanoseconds"),
+    "nanoseconds": (ON_GPU, dict(ts=1.7e18), "a century from now. .*nanoseconds.*divide ts and dur by 1000"),
+    "a time of 30 digits": (ON_GPU, dict(ts=10**30), "a century from now. "),
     "a correlation of 30 digits": (["cuda_runtime"], dict(args={"correlation": 10**30}), "not one that torch.profiler"),
 }
 
@@ -147,15 +148,6 @@ def test_what_does_no_harm_is_answered_rightly(tmp_path, change):
     assert opened.summary()[["idle_of_wall", "compute_of_busy"]].iloc[0].tolist() == [0.25, 1]
     for table in (opened.gaps, opened.kernels, opened.queue, opened.concurrency, opened.operators):
         assert table() is not None
-
-
-@pytest.mark.parametrize("power", [18, 30])
-def test_times_that_cannot_be_microseconds_are_refused(tmp_path, power):
-    trace = sound()
-    for event in trace.events:
-        event["ts"] += 10**power
-    with pytest.raises(TraceError, match="trace.json: .*nanoseconds.*divide ts and dur by 1000"):
-        Trace(trace.save(tmp_path / "trace.json"))
 
 
 def test_a_folder_leaves_out_json_that_is_no_trace_and_says_so(tmp_path):

@@ -73,15 +73,6 @@ def test_what_several_ranks_have_in_common_is_said_once(tmp_path):
     assert merged(["gemm_64 took 1,020 ms (9%)", "gemm_64 took 1.5 ms (9%)"]) == "gemm_64 took 1.5 to 1,020 ms (9%)"
 
 
-def test_the_timeline_is_of_the_median_step(tmp_path):
-    trace = SyntheticTrace()
-    for number, (begin, kernel) in enumerate([(0, 100), (500, 300), (1000, 200), (1500, 200)]):
-        trace.event("user_annotation", f"ProfilerStep#{number}", begin, 450)
-        trace.launch(begin + 1, begin + 10, kernel)
-    text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
-    assert any(title.startswith("Timeline") for title in figures(text)) and "only step " in text
-
-
 def test_the_page_is_small_and_asks_no_network(two_streams, tmp_path):
     text = page({"one": two_streams, "two": two_streams}, tmp_path)
     assert len(text) < 3e6 and not re.search(r'(src|href)="http', text)

@@ -43,11 +43,6 @@ class FrozenLayer:
         super().update(player)
 
 
-class NoPool:
-    def pooled(self, pool, fakes, batch):
-        return fakes
-
-
 class PoolUnused:
     """Keeps fakes, and looks at the newest nevertheless."""
 
@@ -89,44 +84,10 @@ class HalvedAfterTiming(AfterTiming):
         super().update(player)
 
 
-class GoesBack:
-    """Part of each update is taken back, and the learning rate that is shown stays."""
-
-    back = 0.0
-
-    def update(self, player):
-        before = [weight.detach().clone() for weight in self.players[player]]
-        super().update(player)
-        with torch.no_grad():
-            for weight, old in zip(self.players[player], before, strict=True):
-                weight.lerp_(old, self.back)
-
-
 class IdentityDroppedAfterTiming(AfterTiming):
     def losses(self, player, batch):
         losses = super().losses(player, batch)
         return without(losses, "idt_A", "idt_B") if self.begun() else losses
-
-
-class ScheduleIgnored:
-    """Learns at the rate it was made with, whatever the schedule."""
-
-    def scale_lr(self, factor):
-        pass
-
-
-class ScheduleTooFast(GoesBack):
-    """From the schedule's first change on, the optimiser takes twice the step."""
-
-    def scale_lr(self, factor):
-        super().scale_lr(factor)
-        self.back = 0.0 if factor == 1 else -1.0
-
-
-class NoDiscriminators:
-    def update(self, player):
-        if player == "generators":
-            super().update(player)
 
 
 class JudgedWithoutGradients:
@@ -307,15 +268,11 @@ class Bf16WithoutIdentity(Bf16Declared):
 FOOLS = {
     IdentityReportedOnly: "the gradient of idt_A does not reach G_A",
     FrozenLayer: "G_A.0 does not learn",
-    NoPool: "the pool fake_[AB] keeps other pictures",
     PoolUnused: "D_A is .*, the baseline's",
     Rounded: "the weights of G_A go elsewhere, by .* of their way",
     ThreePercentHidden: "the gradient of cycle_B in G_A is 0.97 times the baseline's",
     HalvedAfterTiming: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
     IdentityDroppedAfterTiming: "after the timing rounds, the gradient of idt_A does not reach G_A",
-    ScheduleIgnored: "in update 3, the learning rate of the generators is 0.0002, the baseline's ",
-    ScheduleTooFast: "in update 3, the weights of G_A go elsewhere",
-    NoDiscriminators: "D_A, D_B do not learn",
     JudgedWithoutGradients: ".* fails in the discriminators .*does not require grad",
     FirstBatchForEver: "in update 2, (G_A|cycle_A|idt_A) is .*, the baseline's",
     ForgetsMoments: "in update 2, the weights of G_A go elsewhere",
@@ -324,7 +281,6 @@ FOOLS = {
     LearnsOnePercentLess: "the gradient of D_A in D_A is 0.99 times the baseline's",
     BeginsRounded: "G_A.0.weight does not begin as the baseline's",
     Bf16Undeclared: "after the timing rounds, ",
-    LeavesOut: "it leaves out cycle_A",
     NotANumber: "D_A is nan, the baseline's ",
     AdamByHandTooFast: "the weights of G_A go elsewhere, by 0.01 of their way",
     OwnAdamStops: "after the timing rounds, G_A, G_B.* do not learn",

@@ -61,18 +61,6 @@ def test_batches_may_come_from_a_loader_and_waiting_for_them_is_recorded(step, f
     assert (events["duration"] > 0).all()
 
 
-@pytest.mark.slow
-def test_a_trace_opens_in_hta(step, batch, tmp_path, monkeypatch):
-    monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
-    from hta.common.trace_parser import parse_trace_dataframe
-    from hta.configs.parser_config import ParserConfig
-
-    path = labkit.record(step, batch(), tmp_path / "trace.json.gz", steps=2)
-    meta, events, symbols = parse_trace_dataframe(str(path), ParserConfig.get_default_cfg())
-    assert len(events) > 100
-    assert any(name.startswith("labkit: generators backward") for name in symbols.get_sym_table())
-
-
 def test_batches_that_run_out_are_named(step, batch, tmp_path):
     with pytest.raises(LabkitError, match="batch: 5 are needed, of which three warm up, and there were 4"):
         labkit.record(step, iter([batch()] * 4), tmp_path / "trace.json", steps=2)
@@ -119,23 +107,3 @@ def test_a_step_s_operations_are_those_of_its_passes(tiny, batch):
     forward = count(model.G_A, 32).flops
     # Two passes more; backward is twice forward, but for the first layer, which need not tell its input's gradient.
     assert 2 * 2 * forward < with_identity - without < 2 * 3 * forward
-
-
-def test_a_trace_recorded_on_a_cpu_says_what_it_lacks(tiny, batch, tmp_path, capsys):
-    step = labkit.make_step(tiny(pool_size=2))
-    trace = labkit.Trace(labkit.record(step, batch(), tmp_path / "trace.json.gz", steps=2))
-    assert trace.stamp["steps"] == 2
-    assert trace.operators()["self_us"].is_monotonic_decreasing
-    assert "aten::convolution_backward" in set(trace.operators()["name"])
-    ranges = trace.ranges().set_index("range")
-    assert (ranges["count"] == 2).all() and {"data", "generators forward"} <= set(ranges.index)
-    assert ranges["us_per_step"].tolist() == pytest.approx((ranges["total_us"] / 2).tolist())
-    one_step = trace.steps(4).ranges().set_index("range")
-    assert (one_step["count"] == 1).all() and one_step["us_per_step"].equals(one_step["total_us"])
-    tables = (trace.temporal, trace.idle, trace.gaps, trace.kernels, trace.queue, trace.concurrency)
-    for table in tables:
-        with pytest.raises(labkit.TraceError, match="trace.json.gz: no GPU activity.*CPU"):
-            table()
-    kinds = trace.processor().set_index("kind")["us_per_step"]
-    assert kinds.sum() == pytest.approx(trace.ranks[0].steps["duration"].mean()) and kinds["convolutions"] > 0
-    assert capsys.readouterr() == ("", "")  # HTA logs every file it reads

@@ -69,14 +69,6 @@ def test_it_agrees_with_the_model_of_nccl(gpus, cluster, factor):
 
 
 @pytest.mark.slow
-def test_collectives_that_take_no_time_change_only_the_host_s_time(step):
-    played = replay(step.operators, 0.0, ROOFLINES["H100"], steps=1)
-    shared = with_collectives(played, step, lambda collective: 0.0, host_us=0.0)
-    assert len(shared.stream) == len(played.launches) + len(step.collectives)
-    assert shared.wall == pytest.approx(played.timeline.wall)
-
-
-@pytest.mark.slow
 def test_a_bucket_that_is_sent_early_is_hidden_and_the_last_one_exposed(step):
     """One collective takes 100 us, and the others none. A copy takes 2 us, and the pause after it one."""
     played = replay(step.operators, 0.0, ROOFLINES["H100"], steps=1)

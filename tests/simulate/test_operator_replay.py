@@ -20,12 +20,6 @@ from labkit.variants.registry import SPEEDUPS
 
 
 @pytest.fixture(scope="module")
-def full_size():
-    """The operators of the full-size step on one picture."""
-    return step_operators(labkit.CycleGAN())
-
-
-@pytest.fixture(scope="module")
 def small(tiny):
     """The operators of a tiny step on one picture."""
     return step_operators(tiny(), size=32)
@@ -82,18 +76,10 @@ def test_a_quick_batch_norm_has_the_results_of_pytorch_s_own(dtype, weighted):
     assert quick == results() and len(quick) == 1 + 2 * weighted
 
 
-def test_adam_goes_over_all_weights_at_once_as_on_a_gpu(small):
-    optimizer = [operator for operator in small if operator.range.endswith("optimizer")]
-    assert {operator.range for operator in optimizer} == {"generators optimizer", "discriminators optimizer"}
-    assert all(operator.name.startswith("aten::_foreach") for operator in optimizer)
-    assert all(len(operator.outputs) > 10 for operator in optimizer)
-
-
 @pytest.mark.slow
-def test_the_full_size_step_does_the_work_it_is_known_to_do(full_size):
-    with_identity = sum(operator.flops for operator in full_size)
-    without = sum(operator.flops for operator in step_operators(labkit.CycleGAN(lambda_identity=0.0)))
-    assert round(with_identity / 1e9) == 1879 and round(without / 1e9) == 1287
+def test_the_full_size_step_does_the_work_it_is_known_to_do():
+    models = labkit.CycleGAN(), labkit.CycleGAN(lambda_identity=0.0)
+    assert [round(sum(one.flops for one in step_operators(model)) / 1e9) for model in models] == [1879, 1287]
 
 
 def test_recording_leaves_the_model_and_its_pools_as_found(tiny, batch):
@@ -137,21 +123,6 @@ def test_views_launch_nothing_and_some_operators_several_kernels(tiny):
     assert of["aten::_foreach_addcdiv_"] == {1}
 
 
-@pytest.mark.parametrize(("host_us", "graph"), [(2.0, False), (150.0, False), (12.0, True)])
-def test_the_trace_shows_what_was_played(full_size, opened, host_us, graph):
-    played, trace = opened(full_size, host_us, graph=graph, steps=2)
-    timeline, us = played.timeline, trace.temporal().set_index("part")["us"]
-    rounding = 0.001 * len(timeline.kernel_start)
-    wall = timeline.wall - timeline.kernel_start.min()  # the first launch is before the first kernel
-    assert us["wall"] == pytest.approx(wall, abs=rounding)
-    assert us["busy"] == pytest.approx(timeline.busy, abs=rounding)
-    assert us["idle"] == pytest.approx(wall - timeline.busy, abs=rounding)
-    assert trace.summary()["idle_of_wall"].item() == pytest.approx(1 - timeline.busy / wall, abs=1e-3)
-    assert len(trace.temporal(by="step")["step"].unique()) == 2
-    assert (trace.ranks[0].kernels["call"] >= 0).all()
-    assert trace.queue()["waiting"].iloc[-1] == 0
-
-
 def test_every_kernel_is_in_its_range_and_step(small, opened):
     played, trace = opened(small, 15.0, steps=5)
     launched, ranges = trace.ranks[0].kernels, trace.ranks[0].ranges["name"]
@@ -160,17 +131,6 @@ def test_every_kernel_is_in_its_range_and_step(small, opened):
     assert [ranges[i] if i >= 0 else "" for i in launched["range"]] == expected
     assert expected.count("") == 5 * 2, "the pools' draws are uploaded before the first player's turn"
     assert launched["step"].tolist() == [step for step in range(5) for _ in of_a_step]
-
-
-def test_a_graph_frees_the_gpu_from_waiting_for_the_host(full_size, opened):
-    def host_wait(trace):
-        return trace.idle().set_index(["scope", "cause"]).loc[("device", "host_wait"), "share_of_wall"]
-
-    eager, graph = (opened(full_size, 150.0, graph=graph) for graph in (False, True))
-    assert host_wait(eager[1]) > 0.5 and host_wait(graph[1]) < 0.001
-    assert graph[0].timeline.wall < eager[0].timeline.wall / 2
-    assert graph[1].operators().set_index("name")["count"]["cudaGraphLaunch"] == 2
-    assert graph[1].summary()["bound_by"].item() == "compute"
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -183,8 +143,8 @@ def test_launches_and_kernels_are_linked_and_pytorch_finds_nothing_wrong(small, 
     assert len(ends["f"]) == len(played.launches) and len(calls) == len(ends["s"]) == (2 if graph else len(ends["f"]))
     assert all(event["ts"] >= calls[event["id"]] for event in ends["f"])
     operators = trace.operators()
-    on_gpu = operators[operators["kind"] == ("CUDA call" if graph else "operator")]["gpu_self_us"].sum()
-    assert on_gpu == pytest.approx(trace.kernels()["total_us"].sum(), abs=1e-3)
+    launching = operators["name"] == "cudaGraphLaunch" if graph else operators["kind"] == "operator"
+    assert operators[launching]["gpu_self_us"].sum() == pytest.approx(trace.kernels()["total_us"].sum(), abs=1e-3)
     assert trace.audit().empty
     validator = pytest.importorskip("torch.profiler._trace_validator")
     assert validator.validate_trace(str(tmp_path / "trace.json.gz")) == (True, [])
@@ -210,33 +170,8 @@ def test_a_host_that_loads_data_before_each_step_is_what_the_gpu_waits_for(small
     assert (trace.gaps(2)["range_at_begin"] == "data").all()
 
 
-@pytest.mark.slow
-def test_events_order_streams_as_wait_stream_does(tiny):
-    class Waits:
-        side = None
-
-        def cycles(self, journeys):
-            main, self.side = torch.cuda.current_stream(), self.side or torch.cuda.Stream()
-            self.wait(self.side, main)
-            with torch.cuda.stream(self.side):
-                first = self.cycle(*journeys[0])
-            second = self.cycle(*journeys[1])
-            self.wait(main, self.side)
-            return first, second
-
-        def wait(self, stream, other):
-            stream.wait_stream(other)
-
-    class WaitsForEvents(Waits):
-        def wait(self, stream, other):
-            stream.wait_event(other.record_event())
-
-    class RecordsEvents(Waits):
-        def wait(self, stream, other):
-            event = torch.cuda.Event()
-            event.record(other)
-            event.wait(stream)
-
-    streams, events, recorded = (step_operators(tiny(), way, size=32) for way in (Waits, WaitsForEvents, RecordsEvents))
-    assert streams == events == recorded
-    assert {operator.stream for operator in streams} == {0, 1} and any(operator.after for operator in streams)
+def test_operators_of_two_streams_wait_for_each_other(tiny):
+    """How a program may say so, with events or without, is tested by the races of the lessons: the stubs are theirs."""
+    operators = step_operators(tiny(), "streams", size=32)
+    assert {operator.stream for operator in operators} == {0, 1, 2}
+    assert {one.stream for one in operators if one.after and one.range == "generators forward"} == {0, 1, 2}
