@@ -34,10 +34,7 @@ if TYPE_CHECKING:  # a job does not need it
     import pandas
 
 STUDY = "sweep"
-JOBS = "jobs"  # folder of submitit's files
 JOBS_PER_TRIAL = 3  # a trial fails when this many of its jobs have been killed
-SLURM_JOBS = 8  # at the same time, unless `at_once` is given
-TIMEOUT_MINUTES = 365 * 24 * 60  # of a job on this machine: submitit asks for one
 POLL_SECONDS = 1.0  # between two questions which jobs have ended
 
 
@@ -138,7 +135,7 @@ class _Driver:
     def submitted(self, trial: optuna.Trial, slot: int) -> submitit.Job:
         """A new job for this trial, which waits for an earlier driver's job. On Slurm, that earlier job itself."""
         folder, executor, old = _folder(self.out, trial.number), self.executors[slot], trial.user_attrs.get("job")
-        executor.folder = folder / JOBS  # each trial's own: submitit names files by process, and numbers come again
+        executor.folder = folder / "jobs"  # each trial's own: submitit names files by process, and numbers come again
         if old and self.cluster == "slurm":
             return submitit.SlurmJob(executor.folder, old)
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, not for submitit around it
@@ -273,7 +270,7 @@ def _on_slurm(out: Path, slurm: str, at_once: int | None) -> list[submitit.Execu
     executor = submitit.SlurmExecutor(out)
     options = dict(option.removeprefix("--").partition("=")[::2] for option in shlex.split(slurm))
     executor.update_parameters(job_name="labkit-sweep", additional_parameters=options)
-    return [executor] * (at_once or SLURM_JOBS)
+    return [executor] * (at_once or 8)
 
 
 def _on_this_machine(out: Path, at_once: int | None) -> list[submitit.Executor]:
@@ -286,5 +283,5 @@ def _on_this_machine(out: Path, at_once: int | None) -> list[submitit.Executor]:
     for slot in range(n := at_once or len(gpus) or cores):
         share = f"OMP_NUM_THREADS={max(1, cores // n)} CUDA_VISIBLE_DEVICES={gpus[slot % len(gpus)] if gpus else ''}"
         executors.append(submitit.LocalExecutor(out, python=f"env {share} {shlex.quote(sys.executable)}"))
-        executors[-1].update_parameters(timeout_min=TIMEOUT_MINUTES)
+        executors[-1].update_parameters(timeout_min=365 * 24 * 60)  # submitit asks for a limit
     return executors

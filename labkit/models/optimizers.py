@@ -12,9 +12,6 @@ from torch.optim import Optimizer
 
 from labkit.errors import LabkitError
 
-# Options that choose how an optimiser computes, not what: a step keeps its own when it loads a state.
-IMPLEMENTATION_FLAGS = ("fused", "foreach", "capturable")
-
 
 def rates_of(usual: dict[str, float], lr: float | Mapping[str, float] | None) -> dict[str, float]:
     """The learning rate of each player: its usual one if `lr` is None, or `lr`, or the player's own in `lr`.
@@ -61,8 +58,8 @@ def load_state(player: str, optimizer: Optimizer, state: dict[str, Any]) -> floa
             f"the optimiser of the {player} is {kind}, and the state is of {saved_kind}. Make the step with the same "
             "optimisers, or start a new run from the weights alone: labkit.init_from."
         )
-    groups = [
-        saved | {name: group[name] for name in ("lr", *IMPLEMENTATION_FLAGS) if name in group}
+    groups = [  # options that choose how an optimiser computes, not what, stay as the step has them
+        saved | {name: group[name] for name in ("lr", "fused", "foreach", "capturable") if name in group}
         for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=False)
     ]
     optimizer.load_state_dict({**state, "param_groups": groups})

@@ -25,8 +25,6 @@ from labkit.models.model import Model
 from labkit.simulate.cuda_stubs import Schedule
 from labkit.simulate.meta_device import LiveBytes, Operator, Recorder, meta_step
 
-COLLECTIVES = "c10d"  # the namespace of the operators that send data between ranks
-
 
 @dataclass(frozen=True)
 class Collective:
@@ -160,7 +158,7 @@ class _CollectiveRecorder(Recorder):
         self._buckets: list[tuple[int, int]] = []  # of this backward pass: place in `collectives`, number of gradients
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if operator.namespace == COLLECTIVES:
+        if operator.namespace == "c10d":  # the operators that send data between ranks
             self._note(operator.name(), [leaf for leaf in tree_leaves([args, kwargs]) if isinstance(leaf, Tensor)])
         return super().__torch_dispatch__(operator, types, args, kwargs)
 

@@ -177,7 +177,6 @@ ONE_BY_ONE = ("aten::native_batch_norm", EVAL_BATCH_NORM, "aten::reflection_pad2
 
 # One launch of an operator on lists of tensors takes at most this many tensors, by the number of its lists, and at most
 # 320 blocks of 65536 elements. Source: PyTorch, aten/src/ATen/native/cuda/MultiTensorApply.cuh.
-ON_LISTS = ("_foreach", "_fused_adam", "_amp_foreach")
 FOREACH_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36}
 FOREACH_ELEMENTS = 320 * 65536
 
@@ -216,7 +215,7 @@ def parts_of(operator: Operator, roofline: Roofline = ROOFLINES["A100"]) -> list
         return known_parts(operator)
     if short in ("convolution", "convolution_backward"):
         return convolution_parts(operator, roofline)
-    if short.startswith(ON_LISTS):
+    if short.startswith(("_foreach", "_fused_adam", "_amp_foreach")):
         launches = foreach_launches(operator)
         return [Part(f"multi_tensor_apply {short}", 0.0, operator.bytes_moved / launches)] * launches
     if not operator.flops:

@@ -7,7 +7,6 @@ so does one that a student has written.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +28,8 @@ class StreamError(LabkitError):
     """The program uses CUDA streams in a way that the stubs cannot follow."""
 
 
-class Timekeeper(ABC):
-    """Follows the streams of a program and notes the waits between them.
+class Timekeeper:
+    """Follows the streams of a program and notes the waits between them. Override all methods but `switched`.
 
     Attributes:
         main: the stream that is current at the beginning.
@@ -50,17 +49,13 @@ class Timekeeper(ABC):
 
     def switched(self) -> None:
         """Is called whenever another stream has become the current one."""
-        return
 
-    @abstractmethod
     def point(self, stream: Stream) -> Any:
         """How far the stream has come: the value that an event stores."""
 
-    @abstractmethod
     def wait(self, stream: Stream, point: Any) -> None:
         """Lets the next operation of the stream wait for a `point`."""
 
-    @abstractmethod
     def host_waits(self, point: Any = None) -> None:
         """Lets the host wait for a `point`, or for all work on all streams."""
 
