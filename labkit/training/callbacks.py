@@ -27,11 +27,16 @@ from labtrace.files import atomic_write
 
 LOSSES = "losses.csv"
 COLLAPSED = 0.1  # outputs are all alike if they differ by less than this share of their inputs' differences
+SURE = 8.0  # a discriminator has won if over `JUDGED` steps the generator's loss is so many times its own ...
+JUDGED = 200
+EARLY = 2000  # ... in the first steps. In long runs that end well it often wins at last
 INTERVAL = 30.0  # seconds between two lines of the progress bar in a log file
 
 
 class Callback:
     """Override the methods you need, and pass an object of your class in ``labkit.fit(callbacks=[...])``.
+
+    `Run.stop` ends the run early.
 
     Callbacks are called in their order, under torchrun by rank 0 only. If one raises an error, no other is called
     until `on_end`. The run is saved first, and then `labkit.fit` raises the error.
@@ -90,8 +95,7 @@ class Callbacks:
         self.run = run
         self.all = [each if isinstance(each, Callback) else OnReport(each) for each in callbacks]
         kinds = [type(each).__name__ for each in self.all]
-        names = (f"{kind} {kinds[:place].count(kind) + 1}" for place, kind in enumerate(kinds))
-        self.named = dict(zip(names, self.all, strict=True))
+        self.named = {f"{kind} {kinds[:place].count(kind) + 1}": self.all[place] for place, kind in enumerate(kinds)}
         for callback in self.all:
             hooks = [name for name in vars(Callback) if not name.startswith("_")]
             check_overrides(type(callback), hooks, (Callback,), "callback")
@@ -262,13 +266,32 @@ class CollapseWarning(UserWarning):
     """A generator gives almost the same picture for every input."""
 
 
+class DiscriminatorWarning(UserWarning):
+    """A discriminator tells nearly every translation from a real picture, soon after the beginning."""
+
+
 def in_colours(pictures: Tensor) -> Tensor:
     """Pictures (N, C, H, W) as (N, 3, H, W): the first three channels, or the first one three times, as grey."""
     return pictures[:, :3] if pictures.shape[1] >= 3 else pictures[:, :1].expand(-1, 3, -1, -1)
 
 
+def warn_of_discriminators(run: Run) -> None:
+    """Warns if a discriminator has won: least squares and cross-entropy are near 0 then, and never below."""
+    for name, losses in run.losses.items() if run.done <= EARLY else ():
+        its, of_generator = losses[-JUDGED:], run.losses.get(f"G{name[1:]}", [])[-JUDGED:]
+        won = name.startswith("D_") and len(of_generator) == JUDGED and SURE * sum(its) < sum(of_generator)
+        if won and min(its) >= 0:
+            warnings.warn(
+                f"step {run.done}: for {JUDGED} steps {name} has told nearly all translations from real pictures, so "
+                "the generator learns little from it. If samples do not get better, give discriminators a lower "
+                "learning rate, or the losses that keep pictures as they are (cycle, identity, deviation) less weight.",
+                DiscriminatorWarning,
+                stacklevel=3,
+            )
+
+
 def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
-    """Translates `n` test pictures of each domain, warns if the results are all alike, and writes a grid of them.
+    """Translates `n` test pictures of each domain and writes a grid of them. Warns if a training seems to fail.
 
     Returns:
         the grid, a ``uint8`` tensor of shape (3, H, W): pictures of A above their translations, then, if the model
@@ -276,6 +299,7 @@ def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
     """
     from torchvision.utils import make_grid  # takes a second, and most processes never draw pictures
 
+    warn_of_discriminators(run)
     rows = []
     for direction in run.model.directions:
         pictures = data.test_a if direction == "AtoB" else data.test_b

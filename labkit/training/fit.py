@@ -83,9 +83,9 @@ def fit(
         ema: how much each step keeps of an exponential moving average of the weights, for example 0.999. Samples,
             scores, and all that loads the run to translate or export use the average. 0 keeps none.
         report_every: steps between two reports of the losses, each of which waits for the device once.
-        sample_every: steps between two samples of translations: a `CollapseWarning` if they are all alike, and a
-            grid, ``samples/<step>.png``: pictures of A above their translations, then, if the model translates B as
-            well, pictures of B above theirs.
+        sample_every: steps between two samples of translations: a `CollapseWarning` if they are all alike, a
+            `DiscriminatorWarning` if early in the run a discriminator has won, and a grid, ``samples/<step>.png``:
+            pictures of A above their translations, then, if the model translates B as well, pictures of B above theirs.
         save_minutes: minutes between two checkpoints. One is written at the end in any case. `labkit.KeepEvery` is a
             callback that keeps some of them.
         callbacks: told of reports, samples, checkpoints and the end. A function is called with the `Run` after each
@@ -146,7 +146,7 @@ def fit(
         if agreed.signal and not agreed.failed:
             signals.append(agreed.signal)  # another rank may have received it
             raise Stopped(f"stopped after step {run.done} of {steps}; {_where_saved(run)}.", agreed.signal)
-        if not agreed.failed and not agreed.signal:
+        if not agreed.failed:
             step.finish()
     watchers.raise_error()
     return run

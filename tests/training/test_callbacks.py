@@ -1,5 +1,7 @@
 """The seam `callbacks=`: who is called when, and that an error in one loses nothing."""
 
+import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +9,8 @@ import pytest
 import torch
 
 import labkit
-from labkit.training import checkpoints
+from labkit.training import callbacks, checkpoints
+from labkit.training.run import Run
 
 
 class Diary(labkit.Callback):
@@ -142,3 +145,29 @@ def test_without_a_folder_nothing_is_saved(tiny, fruit):
     train(tiny, fruit, 1, None, diary)
     assert [call[0] for call in diary.calls] == ["start", "report", "sample", "end"]
     assert not Path("checkpoint.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("judge", "generator", "steps", "done", "warns"),
+    [
+        (0.05, 0.9, 200, 200, True),  # least squares
+        (0.03, 9.0, 900, 2000, True),  # cross-entropy
+        (0.13, 0.45, 400, 400, False),  # the strongest of healthy ones
+        (0.05, 0.9, 199, 199, False),
+        (0.05, 0.9, 9000, 9000, False),  # late
+        (-0.4, 4.0, 400, 400, False),  # wgangp
+        (0.05, math.nan, 400, 400, False),
+    ],
+)
+def test_a_discriminator_that_has_won_early_is_told(judge, generator, steps, done, warns):
+    losses = {"D_A": steps * [judge], "D_own": steps * [judge], "G_A": steps * [generator], "cycle_A": steps * [1.0]}
+    with warnings.catch_warnings(record=True) as caught:
+        callbacks.warn_of_discriminators(Run(step=None, steps=9999, done=done, losses=losses))
+    assert [str(one.message).split(" has ")[0] for one in caught] == warns * [f"step {done}: for 200 steps D_A"]
+
+
+def test_the_discriminators_are_looked_at_with_each_sample(tiny, fruit, monkeypatch):
+    monkeypatch.setattr(callbacks, "SURE", 0)
+    monkeypatch.setattr(callbacks, "JUDGED", 2)
+    with pytest.warns(callbacks.DiscriminatorWarning, match="^step 2: for 2 steps D_B has told"):
+        train(tiny, fruit, 2, None)
