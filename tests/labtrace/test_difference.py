@@ -101,7 +101,7 @@ def test_a_difference_to_a_simulation_is_one(both, tmp_path):
     assert both[0].diff(both[1]).columns.name is None
 
 
-def test_ranks_are_compared_with_their_own(both, tmp_path):
+def test_ranks_are_compared_with_their_own_and_several_on_average(both, tmp_path):
     folder = tmp_path / "ranks"
     folder.mkdir()
     for number, kernels in enumerate((AFTER, BEFORE)):
@@ -112,6 +112,9 @@ def test_ranks_are_compared_with_their_own(both, tmp_path):
     assert set(ranks.diff(ranks)["rank"]) == {0, 1}
     alone = Trace(folder / "1.json")
     assert set(alone.diff(both[0])["change"]) == {"same"}  # one rank each
+    kinds = compare(ranks.ranks, ranks.ranks).tables["kind"].set_index("kind")
+    assert kinds.loc["matrix products", "before_us"] == (40 + 20) / 2
+    assert "Only ranks in both are compared: 0." in compare(ranks.ranks, both[0].ranks).words
 
 
 def test_by_operator_new_names_of_kernels_are_no_new_work(both):
@@ -206,16 +209,6 @@ def test_by_operator_its_calls_are_counted_however_many_kernels_each_launches(tm
     traces = [Trace(one.save(tmp_path / f"{n}.json")) for n, one in enumerate((split, whole))]
     table = traces[0].diff(traces[1], by="operator")
     assert table[["count", "us", "count_other", "us_other", "change"]].to_numpy().tolist() == [[1, 80, 1, 40, "faster"]]
-
-
-def test_of_several_ranks_those_in_both_count_on_average(both, tmp_path):
-    (tmp_path / "ranks").mkdir()
-    for number, kernels in enumerate((BEFORE, AFTER)):
-        training(kernels, rank=number).save(tmp_path / "ranks" / f"{number}.json")
-    ranks = Trace(tmp_path / "ranks").ranks
-    table = compare(ranks, ranks).tables["kind"].set_index("kind")
-    assert table.loc["matrix products", "before_us"] == (40 + 20) / 2
-    assert "Only ranks in both are compared: 0." in compare(ranks, both[0].ranks).words
 
 
 def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, tmp_path):
