@@ -9,6 +9,7 @@ import itertools
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,6 +31,9 @@ from labkit.variants.patches import pixels
 C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
 SOURCE = Path(__file__).with_suffix(".cpp")
 INSTRUCTIONS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by PyTorch's name of what the processor has
+# Of all pictures of a batch in a residual block: with fewer pixels, the weights' transforms take longer than is saved,
+# and with fewer numbers, the calls of kernels (measured with AVX2 and AVX-512 in November 2026).
+PIXELS, NUMBERS = 256, 1 << 14
 POINTS = {0: 1 / 4, 1: -1 / 6, -1: -1 / 6, 2: 1 / 24, -2: 1 / 24}  # and their factors in G; B and A are in winograd.cpp
 
 
@@ -50,8 +54,10 @@ class Winograd(Substitutes):
     steps the losses are as far from those in float64 as the baseline's own are: training amplifies any rounding.
 
     Improves: compute and memory traffic, on processors. Helps less where few tiles are left for the products, as with
-    pictures of 64 pixels, and not in generators without such blocks. It needs more memory: each convolution keeps its
-    transformed input, 2.25 times as large. Compiled once, at its first use, which takes a few seconds.
+    pictures of 64 pixels, and not in generators without such blocks. One picture of less than 64 pixels a side, or of
+    that with fewer than 16 filters, is too small to gain: it warns, and PyTorch's own layers compute, in float32. It
+    needs more memory: each convolution keeps its transformed input, 2.25 times as large. Compiled once, at its first
+    use, which takes a few seconds.
     """
 
     name = "winograd"
@@ -83,8 +89,10 @@ class Winograd(Substitutes):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.transformed: dict[Tensor, Tensor] = {}  # the weights, while a player learns
+        others = set(self.forwards)
         if Winograd.why_inactive(self.model) is None:
             library()
+            self.channels = next(convolutions(self.model))[1].in_channels
             networks = [n for name, n in self.model.named_children() if name not in self.model.custom]
             for network in networks:
                 for layer in filter(patches.suits, network.modules()):
@@ -99,13 +107,29 @@ class Winograd(Substitutes):
                 if padding:
                     self.forwards[padding] = lambda x: x
                 self.forwards[convolution] = functools.partial(self.convolve, convolution)
+        self.own = self.forwards.keys() - others
         return super().build(betas)
 
     def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
+        put_aside = {} if self.pays(batch["real_a"]) else {layer: self.forwards.pop(layer) for layer in self.own}
         try:
             return super().learn(player, batch)
         finally:
             self.transformed.clear()
+            self.forwards |= put_aside
+
+    def pays(self, pictures: Tensor) -> bool:
+        """Whether its kernels are faster than PyTorch's with these. In float64 they always run, to be compared."""
+        n, _, height, width = pictures.shape
+        in_blocks = n * height * width // 16
+        pays = pictures.dtype == torch.float64 or (in_blocks >= PIXELS and in_blocks * self.channels >= NUMBERS)
+        if self.own and not pays:
+            warnings.warn(
+                f"winograd: {n} x {height} x {width} pixels of {self.channels} channels in residual blocks are too few "
+                "to gain, so it changes nothing.",
+                stacklevel=2,
+            )
+        return pays
 
     def convolve(self, layer: nn.Conv2d, x: Tensor) -> Tensor:
         """The convolution of x (N, C, H, W), whose border is reflected, in float32 under autocast, too."""

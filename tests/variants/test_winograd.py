@@ -80,6 +80,20 @@ def test_layers_behind_a_convolution_may_work_in_place(norm, batch):
         torch.testing.assert_close(ours[name], loss, rtol=1e-10, atol=0)
 
 
+@pytest.mark.parametrize(
+    "size, ngf, dtype, pays",
+    [(64, 16, "float32", True), (60, 16, "float32", False), (64, 12, "float32", False), (24, 2, "float64", True)],
+)
+@pytest.mark.filterwarnings("ignore:winograd")
+def test_small_pictures_are_left_to_pytorch_in_float32(monkeypatch, batch, size, ngf, dtype, pays):
+    kernels, run = [], winograd.run
+    monkeypatch.setattr(winograd, "run", lambda name, *rest: (kernels.append(name), run(name, *rest)))
+    model = labkit.CycleGAN("resnet_3blocks", ngf=ngf, ndf=2).to(getattr(torch, dtype))
+    step = labkit.make_step(model, "winograd")
+    step(*batch(1, size, dtype=getattr(torch, dtype)))
+    assert bool(kernels) == pays and step.own <= set(step.forwards)
+
+
 def test_large_means_keep_their_digits_in_float32():
     x = torch.rand(1, 20, 64, 64) + 1000
     right = F.instance_norm(x.double())
