@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python examples/photographs.py fruit data/quality/checkerboards.json                # 11 minutes
     apt-get download mate-backgrounds lomiri-wallpapers-16.04                                             # Debian 12
     for each in *.deb; do dpkg -x $each x; done
-    OMP_NUM_THREADS=1 python examples/photographs.py x/usr/share/backgrounds data/quality/photographs.json  # 20 minutes
+    OMP_NUM_THREADS=1 python examples/photographs.py x/usr/share/backgrounds data/quality/photographs.json  # 15 minutes
 
 Licences: GPL-2+ for the photographs in mate/nature, CC BY 4.0, CC BY-SA 4.0 and CC0 for the others.
 
@@ -78,7 +78,7 @@ STUDIES: dict[
 ] = {  # seconds of a run; makers and numbers of seeds by name
     "fruit": (80, {"CycleGAN": (cyclegan, 3), "CycleGAN, resize": (RESIZE, 3)}),
     "photographs": (
-        150,
+        120,
         {"CycleGAN": (cyclegan, 3), "one generator": (one_generator, 3), "CycleGAN, resize": (RESIZE, 1)},
     ),
 }
