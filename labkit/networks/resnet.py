@@ -84,11 +84,10 @@ class ResnetGenerator(Generator):
             return [convolution, norm_layer(outside, convolution.out_channels), nn.ReLU(True)]
 
         down = partial(nn.Conv2d, kernel_size=3, stride=2, padding=1, bias=bias)
-        transposed = partial(nn.ConvTranspose2d, kernel_size=3, stride=2, padding=1, output_padding=1, bias=bias)
 
         def up(inside: int, outside: int) -> list[nn.Module]:
             if not resize:
-                return normalised(transposed(inside, outside))
+                return normalised(nn.ConvTranspose2d(inside, outside, 3, 2, 1, output_padding=1, bias=bias))
             convolution = nn.Conv2d(inside, outside, 3, bias=bias)
             return [nn.Upsample(scale_factor=2), nn.ReflectionPad2d(1), *normalised(convolution)]
 
