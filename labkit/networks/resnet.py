@@ -61,7 +61,7 @@ class ResnetGenerator(Generator):
     With `resize` each pixel is repeated twice in both directions, and a reflection-padded 3x3 convolution follows, in
     the place of a transposed convolution. One with stride 2 and 3x3 weights adds up 1, 2 or 4 products a pixel, by the
     pixel's place, and networks often leave a checkerboard of this. Source: Odena et al. 2016, "Deconvolution and
-    Checkerboard Artifacts". The sums have four times as many terms.
+    Checkerboard Artifacts". The sums have four times as many terms; docs/training.md has what that costs and brings.
     """
 
     size_multiple, min_size = 4, 8
