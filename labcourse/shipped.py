@@ -160,12 +160,12 @@ def gpu_streams(device: str = "h200") -> pandas.DataFrame:
 
 
 def study(name: str) -> pandas.DataFrame:
-    """The measurements of many training runs on the fruit, made by the tools that data/README.md names.
+    """The measurements of many training runs, on the fruit or photographs, made by the tools that data/README.md names.
 
     Args:
         name: "one_generator", "ablation", "deviation", "lighter" or "batch", or "apart" or "averaged" for several
-            processes. "jobs" holds seconds of trainings at once, and "full_size" times of single steps in the form
-            of `labkit.compare`.
+            processes, or "checkerboards" or "photographs", both of examples/photographs.py. "jobs" holds seconds of
+            trainings at once, and "full_size" times of single steps in the form of `labkit.compare`.
 
     Raises:
         LabkitError: there is no such study here. Only a clone of labkit has them, an installed package does not.

@@ -71,9 +71,8 @@ class UnetLevel(nn.Module):
 
 
 GENERATORS: dict[str, Callable[..., Generator]] = {
-    "resnet_9blocks": partial(ResnetGenerator, 9),
-    "resnet_6blocks": partial(ResnetGenerator, 6),
-    "resnet_3blocks": partial(ResnetGenerator, 3),
+    **{f"resnet_{blocks}blocks": partial(ResnetGenerator, blocks) for blocks in (9, 6, 3)},
+    **{f"resnet_{blocks}blocks_resize": partial(ResnetGenerator, blocks, resize=True) for blocks in (9, 6, 3)},
     "unet_256": partial(UnetGenerator, 8),
     "unet_128": partial(UnetGenerator, 7),
     **LIGHT,

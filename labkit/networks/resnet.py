@@ -57,6 +57,11 @@ class ResnetGenerator(Generator):
     times these: otherwise tanh saturates in the first step.
 
     Each ``block(channels, norm)`` keeps its shape, (B, channels, h, w). `labkit.networks.light` has others.
+
+    With `resize` each pixel is repeated twice in both directions, and a reflection-padded 3x3 convolution follows, in
+    the place of a transposed convolution. One with stride 2 and 3x3 weights adds up 1, 2 or 4 products a pixel, by the
+    pixel's place, and networks often leave a checkerboard of this. Source: Odena et al. 2016, "Deconvolution and
+    Checkerboard Artifacts". The sums have four times as many terms; docs/training.md has what that costs and brings.
     """
 
     size_multiple, min_size = 4, 8
@@ -68,6 +73,7 @@ class ResnetGenerator(Generator):
         norm: str = "instance",
         block: Callable[[int, str], nn.Module] = ResidualBlock,
         channels: tuple[int, int] = (3, 3),
+        resize: bool = False,
     ):
         super().__init__()
         self.channels = channels[0]
@@ -78,15 +84,21 @@ class ResnetGenerator(Generator):
             return [convolution, norm_layer(outside, convolution.out_channels), nn.ReLU(True)]
 
         down = partial(nn.Conv2d, kernel_size=3, stride=2, padding=1, bias=bias)
-        up = partial(nn.ConvTranspose2d, kernel_size=3, stride=2, padding=1, output_padding=1, bias=bias)
+
+        def up(inside: int, outside: int) -> list[nn.Module]:
+            if not resize:
+                return normalised(nn.ConvTranspose2d(inside, outside, 3, 2, 1, output_padding=1, bias=bias))
+            convolution = nn.Conv2d(inside, outside, 3, bias=bias)
+            return [nn.Upsample(scale_factor=2), nn.ReflectionPad2d(1), *normalised(convolution)]
+
         self.model = nn.Sequential(
             nn.ReflectionPad2d(3),
             *normalised(nn.Conv2d(channels[0], width, 7, bias=bias)),
             *normalised(down(width, 2 * width)),
             *normalised(down(2 * width, 4 * width)),
             *(block(4 * width, inside) for _ in range(blocks)),
-            *normalised(up(4 * width, 2 * width)),
-            *normalised(up(2 * width, width)),
+            *up(4 * width, 2 * width),
+            *up(2 * width, width),
             nn.ReflectionPad2d(3),
             nn.Conv2d(width, channels[1], 7),
             nn.Tanh(),

@@ -63,7 +63,8 @@ class NHWC(Substitutes):
     def why_unsuited(cls, model: Model) -> str | None:
         for name, network in model.named_children():
             if not is_known(network):
-                return f"it knows ResNet generators and PatchGANs with instance norm only, and {name} is neither"
+                known = "ResNet generators with transposed convolutions and PatchGANs with instance norm"
+                return f"it knows {known} only, and {name} is neither"
         if next(model.parameters()).is_cuda and importlib.util.find_spec("triton") is None:
             return "its kernels need Triton: pip install triton, or leave it out"
         return None

@@ -10,6 +10,7 @@ import labcourse
 import labkit
 from labcourse import shipped
 from labkit.measure.tables import read_results
+from labkit.measure.timing import ratio
 
 
 @pytest.fixture
@@ -76,3 +77,19 @@ def test_the_readme_and_the_pages_quote_the_survey():
     assert f"{ms:.0f} ms: {times:.1f} times faster in turn" in readme and f"{times:.1f} times as fast" in speedups
     assert over in readme and f"({low:.1f} to {high:.1f} in its comparison; {over}" in speedups
     assert all(race in page and gain in page for page in (speedups, trust))
+
+
+def test_the_page_on_training_quotes_the_study_of_checkerboards():
+    looks = labcourse.study("checkerboards")
+    last = looks.groupby(["name", "seed"]).tail(3).groupby(["name", "seed"]).median().groupby("name")
+    low, high = last.min(), last.max()
+
+    def ends(column, digits, *names):
+        return [f"{low.loc[name, column]:.{digits}f} to {high.loc[name, column]:.{digits}f}" for name in names]
+
+    plain, resized = ends("checkerboard", 1, "CycleGAN", "CycleGAN, resize")
+    worse, better = ends("bg", 1, "CycleGAN, resize", "CycleGAN")
+    step = ratio(*(looks.attrs["step_seconds"][name] for name in ("CycleGAN, resize", "CycleGAN")))
+    page = " ".join((shipped.DATA.parent / "docs" / "training.md").read_text(encoding="utf-8").split())
+    assert f"was {plain} times that of real pictures, and {resized} times with `_resize`" in page
+    assert f"A step took {step:.2f} times as long" in page and f"{worse} % off, not {better} %" in page

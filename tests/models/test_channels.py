@@ -52,11 +52,12 @@ def test_grey_folders_train_and_translate_to_colours(tiny, album, tmp_path):
     assert (tmp_path / "run" / "samples" / "000001.png").exists()
 
 
-def test_speed_ups_compute_the_same_on_other_channels(tiny, batch):
+@pytest.mark.parametrize("settings", [GREY_TO_COLOUR, dict(generator="resnet_3blocks_resize")], ids=str)
+def test_speed_ups_compute_the_same_on_other_channels_and_when_pixels_are_repeated(tiny, batch, settings):
     real_a, real_b = batch(dtype=torch.float64)
-    batches = [real_a[:, :1], real_b]
+    batches = [real_a[:, : settings.get("channels_a", 3)], real_b]
     losses = [
-        labkit.make_step(tiny(**GREY_TO_COLOUR).double(), *names)(*batches)
+        labkit.make_step(tiny(**settings).double(), *names)(*batches)
         for names in ((), ("batched", "subpixel", "winograd", "fused_adam"))
     ]
     for name, loss in losses[0].items():

@@ -95,6 +95,13 @@ def test_generators_keep_the_size_and_stay_in_range(name, norm):
     assert translated.abs().max() <= 1
 
 
+@pytest.mark.parametrize(("name", "smooth"), [("resnet_3blocks_resize", True), ("resnet_3blocks", False)])
+def test_a_flat_picture_has_a_checkerboard_unless_pixels_are_repeated(name, smooth):
+    torch.manual_seed(0)
+    middle = make_generator(name, 4)(torch.full((1, 3, 160, 160), 0.5))[..., 76:84, 76:84]  # no border reaches it
+    assert ((middle.amax((2, 3)) - middle.amin((2, 3))).max() < 1e-6) == smooth
+
+
 @pytest.mark.parametrize(("name", "n_layers"), [("pixel", 3), *(("n_layers", n) for n in range(1, 6))])
 def test_least_is_the_smallest_picture_a_discriminator_can_judge(name, n_layers):
     judge = make_discriminator(name, 2, n_layers)

@@ -18,7 +18,7 @@ from labkit.training import export as exporting
 # As the full ones, with fewer blocks and levels: it takes seconds to trace nine of either.
 GENERATORS = {
     "U-Net, batch norm": lambda: used(UnetGenerator(5, 2, "batch")),
-    "inverted": lambda: ResnetGenerator(1, 4, "instance_blocks", inverted_block),
+    "inverted, resized": lambda: ResnetGenerator(1, 4, "instance_blocks", inverted_block, resize=True),
     "one generator": lambda: CodeGenerator(Encoder(2), Translator(8, 1), Decoder(2)),
 }
 

@@ -180,6 +180,7 @@ def test_the_cast_weights_live_until_the_backward_pass_has_ended(idle, batch, mo
         dict(generator="unet_128"),
         dict(discriminator="pixel"),
         dict(generator="resnet_9blocks_separable"),
+        dict(generator="resnet_9blocks_resize"),
         dict(norm="batch"),
         dict(norm="instance_blocks"),
         dict(generator=torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), torch.nn.InstanceNorm2d(3))),
