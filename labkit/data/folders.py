@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from labkit.data.batches import Pictures, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
-from labkit.errors import DataError
+from labkit.errors import DataError, PictureWarning
 from labtrace.errors import check_known
 
 Transform = Callable[[Tensor], Tensor]
@@ -65,7 +65,8 @@ def folders(
 
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left out,
     each with a warning that names it. The resized pictures of a folder stay in memory if they take at most 2 GB.
-    Otherwise each is read from its file again when it is needed.
+    Otherwise each is read from its file again when it is needed. One that cannot be used any more is then replaced by
+    the next one of its folder, with a warning: training goes on, but no longer equals one with that picture.
 
     Args:
         path: the folder of these folders.
@@ -144,17 +145,41 @@ def resized(height: int, width: int) -> Transform:
 
 @dataclass
 class PictureFiles:
-    """Pictures that are decoded and transformed at each access, in the process that asks: a worker."""
+    """Pictures that are decoded and transformed at each access, in the process that asks: a worker.
+
+    Of those that were `opened`, one that cannot be used any more is replaced by the next file that can, so that a run
+    goes on. This depends on the files alone: all workers and ranks see the same picture.
+    """
 
     files: list[Path]
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
     channels: int = 3
+    told: Tensor | None = None  # for each file that was opened: whether a process has warned of it
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Tensor:
+        if self.told is None:
+            return self.read(index)
+        failed: dict[int, DataError] = {}
+        for k in (*range(index, len(self)), *range(index)):
+            if isinstance(outcome := self.attempt(k), Tensor):
+                for bad in (bad for bad in failed if not self.told[bad]):
+                    self.told[bad] = True
+                    warnings.warn(
+                        f"left out, with {self.files[k].name} in its place: {failed[bad]}", PictureWarning, stacklevel=2
+                    )
+                return outcome
+            failed[k] = outcome
+        raise DataError(
+            f"None of the {len(self)} pictures in {self.files[0].parent} can be used any more. Bring them back, for "
+            f"instance by mounting their disk again, and run the same again. The first error was: {failed[index]}"
+        )
+
+    def read(self, index: int) -> Tensor:
+        """The picture of this file, and no other. Raises `DataError` if it cannot be used."""
         picture = read_picture(self.files[index], self.channels)
         if (shorter := min(picture.shape[1:])) < self.min_size:
             raise DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
@@ -163,7 +188,7 @@ class PictureFiles:
     def attempt(self, index: int) -> Tensor | DataError:
         """The picture, or the error that says why it cannot be used."""
         try:
-            return self[index]
+            return self.read(index)
         except DataError as error:
             return error
 
@@ -191,6 +216,7 @@ class PictureFiles:
             raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
         self.files = usable
         if room < 0:
+            self.told = torch.zeros(len(self), dtype=torch.bool).share_memory_()
             return self
         return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
 

@@ -273,6 +273,9 @@ def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
     Returns:
         the grid, a ``uint8`` tensor of shape (3, H, W): pictures of A above their translations, then, if the model
         translates B as well, pictures of B above theirs.
+
+    Raises:
+        DataError: no test picture can be read any more.
     """
     from torchvision.utils import make_grid  # takes a second, and most processes never draw pictures
 

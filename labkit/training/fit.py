@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
-from labkit.errors import LabkitError, TrainingError
+from labkit.errors import DataError, LabkitError, TrainingError
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
@@ -131,7 +132,10 @@ def fit(
                 run.collect_losses()
                 watchers.tell("on_report")
             if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
-                watchers.tell("on_sample", sample(run, pictures))
+                try:
+                    watchers.tell("on_sample", sample(run, pictures))
+                except DataError as error:  # of test pictures, without which training can go on
+                    warnings.warn(f"step {run.done}: no sample: {error}", stacklevel=3)
             if ranks.count() == 1:  # several ranks stop together, after their next step
                 agreed = agreed._replace(failed=watchers.error is not None, end=run.stopping)
             if milestone or agreed.save or agreed.stop:
