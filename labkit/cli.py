@@ -50,7 +50,7 @@ def run_rank() -> None:
     """The command line in one of several processes, of which the first alone prints all that concerns all."""
     with labkit.ranks.process_group():
         if labkit.ranks.number() > 0:
-            show = warnings.showwarning
-            warnings.showwarning = lambda message, kind, *place: kind is PictureWarning and show(message, kind, *place)
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("default", PictureWarning)  # it may be the only rank that has seen the picture
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
         app()

@@ -15,7 +15,7 @@ class DataError(LabkitError):
 
 
 class PictureWarning(UserWarning):
-    """A picture cannot be used any more, and another takes its place. Every rank shows it: it may be the only one."""
+    """A picture cannot be used any more, and another takes its place."""
 
 
 class CheckpointError(LabkitError):

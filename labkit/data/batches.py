@@ -37,7 +37,8 @@ class UnpairedData:
     Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least `size` pixels wide
     and high and are cropped at random to (3, size, size). Test pictures already have that size. With `whole`, the
     height and width of all training pictures, they are not cropped. `flip` says whether half of them are mirrored, left
-    to right. `options` are further settings that change the pictures.
+    to right. `options` are further settings that change the pictures. `files` tells the training pictures from others
+    if they are files: for A and for B of each a hash of its name, its bytes, and when it was changed, int64 (N, 3).
     """
 
     name: str
@@ -49,6 +50,7 @@ class UnpairedData:
     flip: bool = field(default=True, kw_only=True)
     whole: tuple[int, int] | None = field(default=None, kw_only=True)
     options: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    files: list[Tensor] = field(default_factory=list, kw_only=True)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())  # not the pixels

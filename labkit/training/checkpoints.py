@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,44 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
         raise CheckpointError(
             f"{path}: the checkpoint is of another {kind}: {'; '.join(differing)}. Use the same settings, or another "
             f"folder to start again. With the same networks --init-from {path} begins there with these weights."
+        )
+
+
+def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
+    """Warns if pictures are others than those of a checkpoint, and says how many. Both are `UnpairedData.files`.
+
+    A picture counts as the same if its name and its bytes are. Copies have other times of change, so these only help to
+    notice domains that are exchanged where all pictures have the same size.
+
+    Raises:
+        CheckpointError: A and B are exchanged, or no picture of either has the name of one that the run has seen.
+    """
+    for columns in (2, 3):
+        was, now = ([Counter(map(tuple, files[:, :columns].tolist())) for files in both] for both in (saved, here))
+        if all((now[k] & was[1 - k]).total() > (now[k] & was[k]).total() for k in (0, 1)):
+            raise CheckpointError(
+                f"{path}: trainA and trainB are exchanged: pictures of A here were pictures of B there, and those of B "
+                "here were A. Exchange them again, or choose another folder to start again."
+            )
+    told, known = [], 0
+    for domain, old, new in zip("AB", saved, here, strict=True):
+        names = (Counter(old[:, 0].tolist()) & Counter(new[:, 0].tolist())).total()
+        same = (Counter(map(tuple, old[:, :2].tolist())) & Counter(map(tuple, new[:, :2].tolist()))).total()
+        counts = {"gone": len(old) - names, "new": len(new) - names, "changed": names - same}
+        order = [] if torch.equal(old[:, :2], new[:, :2]) or any(counts.values()) else ["all in another order"]
+        if found := [f"{count} {word}" for word, count in counts.items() if count] + order:
+            told.append(f"of {domain} {', '.join(found)}")
+        known += names
+    if not known:
+        raise CheckpointError(
+            f"{path}: the run has seen none of these pictures: {'; '.join(told)}. Give those of the run, or choose "
+            f"another folder to start again. With the same networks --init-from {path} begins there with these weights."
+        )
+    if told:
+        warnings.warn(
+            f"{path}: the pictures are not those that the run has seen: {'; '.join(told)}. It goes on with those that "
+            "are here. If there are more or fewer, all come in another order from now on.",
+            stacklevel=2,
         )
 
 

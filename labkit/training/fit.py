@@ -108,7 +108,7 @@ def fit(
     pictures = open_data(data)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
-    run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
+    run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings, pictures, ema=ema)
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
     agreement, agreed, save_at = ranks.Agreement(), Wishes(), time.monotonic() + 60 * save_minutes
@@ -194,6 +194,8 @@ def _cause(error: Exception, run: Run) -> Exception:
             f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where_saved(run)}, "
             "with fewer workers if this happens again."
         )
+    if isinstance(error, LabkitError) and str(error).startswith("Caught"):  # what a worker said, below its traceback
+        return type(error)(re.split(rf"^\S*{type(error).__name__}: ", str(error).rstrip(), flags=re.MULTILINE)[-1])
     return error  # of the pictures, here or in a worker
 
 

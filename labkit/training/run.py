@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from labkit import ranks
+from labkit.data.batches import UnpairedData
 from labkit.errors import CheckpointError, TrainingError
 from labkit.locks import locked
 from labkit.models.model import Model
@@ -30,7 +32,9 @@ class Run:
         step: the step that is trained with. Its `model` is the run's.
         steps: the step to train up to.
         folder: of checkpoint and sample pictures, or None if neither is kept.
-        batches: the settings of its batches. A checkpoint with other settings is not resumed.
+        batches: the settings of its batches. A checkpoint with other settings is not resumed. Of pictures in files
+            their names and sizes count, and not how many there are or what their folder is called.
+        data: the pictures that it trains on.
         done: steps done, those before resuming included.
         saved: the step of the newest checkpoint, or 0 if there is none.
         losses: by name, one number for each step up to the last report, with NaN for steps without a loss of this name.
@@ -44,6 +48,7 @@ class Run:
     steps: int
     folder: Path | None = None
     batches: dict[str, Any] = field(default_factory=dict)
+    data: UnpairedData | None = field(default=None, repr=False)
     done: int = 0
     saved: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict, repr=False)
@@ -61,6 +66,11 @@ class Run:
     def model(self) -> Model:
         """The model that is trained."""
         return self.step.model
+
+    @property
+    def files(self) -> list[Tensor]:
+        """The files of its pictures, as in `UnpairedData`. None where they are no files."""
+        return [] if self.data is None else self.data.files
 
     @property
     def translating(self) -> Model:
@@ -130,7 +140,8 @@ def resumed(run: Run) -> Iterator[None]:
             stack.enter_context(locked(run.folder))
         if run.folder is not None and (run.folder / checkpoints.FILE).exists():
             _load(run, run.folder)
-        ranks.all_equal({"done": run.done, "steps": run.steps, **run.batches, **run.model.settings})
+        sums = [zlib.crc32(files[:, :2].numpy().tobytes()) for files in run.files]  # times of change may differ
+        ranks.all_equal({"done": run.done, "steps": run.steps, "files": sums, **run.batches, **run.model.settings})
         yield
 
 
@@ -139,7 +150,12 @@ def _load(run: Run, folder: Path) -> None:
     state = checkpoints.load(folder, device)
     checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
     checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
-    checkpoints.check_settings(folder, "run", state["batches"], run.batches)
+    files = state.get("files", [])  # of an older checkpoint, or of data that are no files, nothing
+    by_file = ("data", "pictures") if files and run.files else ()
+    batches = state["batches"] | {name: run.batches[name] for name in by_file}
+    checkpoints.check_settings(folder, "run", batches, run.batches)
+    if by_file:
+        checkpoints.check_pictures(folder, files, run.files)
     try:
         run.step.load_state_dict(state["step"])
     except RuntimeError as error:  # of a custom network, whose settings are only its name
@@ -172,6 +188,7 @@ def save_run(run: Run) -> None:
         "kind": run.model.kind,
         "settings": run.model.settings,
         "batches": run.batches,
+        "files": run.files,
         "step": run.step.state_dict(),
         **({} if run.average is None else {"average": run.average.state_dict()}),
         "done": run.done,
