@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 PREFETCH = 4  # batches that each worker prepares in advance
+WITHIN = 1.001  # the largest number in pictures: 1, and what rounding adds
 
 
 class Pictures(Protocol):
@@ -77,11 +78,27 @@ class UnpairedData:
         Returns:
             two ``float32`` tensors of shape (3, size, size), or (3, *whole), in [-1, 1].
         """
-        epoch, place = divmod(position, self.epoch)
         rng = random.Random(f"example {seed} {position}")
-        a = self.train_a[shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)]
+        a = self.train_a[self.index(seed, position)]
         b = self.train_b[rng.randrange(len(self.train_b))]
         return self._augmented(a, rng), self._augmented(b, rng)
+
+    def index(self, seed: int, position: int) -> int:
+        """The number of the picture of A in the example at `position`; of a custom dataset, that of its item."""
+        epoch, place = divmod(position, self.epoch)
+        return shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)
+
+    def outside(self, seed: int, positions: Iterable[int]) -> str:
+        """A sentence that names the first picture of these examples with numbers that networks cannot take, or ""."""
+        for position in positions:
+            for domain, picture in zip("AB", self.example(seed, position), strict=True):
+                if not (most := picture.abs().max().item()) <= WITHIN:
+                    item = self.index(seed, position)
+                    return (
+                        f" The picture of {domain} in item {item} (position {position}) holds {most:g}: the networks "
+                        "expect numbers in [-1, 1]."
+                    )
+        return ""
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
         if self.whole is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from labkit.data.batches import UnpairedData, shuffled, to_float, to_uint8
+from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.errors import DataError
 
 SAMPLES = 4  # pairs to look at during a run
@@ -22,12 +22,15 @@ SAMPLES = 4  # pairs to look at during a run
 
 @dataclass(repr=False)
 class CustomData(UnpairedData):
-    """A dataset of pairs, `train_a`. Its random numbers depend on seed and position, so that a run resumes exactly."""
+    """A dataset of pairs, `train_a`. Its random numbers depend on seed and position, so that a run resumes exactly.
+
+    `shapes` are those of the first item.
+    """
+
+    shapes: tuple[torch.Size, torch.Size] | None = field(default=None, kw_only=True)
 
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
-        epoch, place = divmod(position, self.epoch)
-        index = shuffled(self.epoch, f"order {seed} {epoch}")[place]
-        return self.pair(index, seed, position)
+        return self.pair(self.index(seed, position), seed, position)
 
     def pair(self, index: int, seed: int, position: int) -> tuple[Tensor, Tensor]:
         """The pictures of an item as floats in [-1, 1]. Leaves the random numbers outside as they were."""
@@ -40,8 +43,15 @@ class CustomData(UnpairedData):
             random.seed(number)
             np.random.seed(number)
             item: Any = self.train_a[index]
-        a, b = (item["A"], item["B"]) if isinstance(item, Mapping) else item
-        return _as_float(a), _as_float(b)
+        a, b = (_as_float(half) for half in ((item["A"], item["B"]) if isinstance(item, Mapping) else item))
+        self.shapes = self.shapes or (a.shape, b.shape)
+        if (a.shape, b.shape) != self.shapes or a.shape[1:] != b.shape[1:]:
+            raise DataError(
+                f"item {index} has pictures of shape {tuple(a.shape)} and {tuple(b.shape)}, the first item of "
+                f"{tuple(self.shapes[0])} and {tuple(self.shapes[1])}: all pictures need one size, for example by "
+                "a crop or torchvision's Resize in the dataset."
+            )
+        return a, b
 
 
 def open_data(data: UnpairedData | Dataset) -> UnpairedData:

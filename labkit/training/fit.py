@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 import warnings
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,7 +122,8 @@ def fit(
         for batch in stream:
             if schedule is not None:
                 step.scale_lr(schedule(run.done))
-            run.add(step(*batch))
+            with _explained(run):
+                run.add(step(*batch))
             watchers.tell("on_step")
             late = run.folder is not None and time.monotonic() >= save_at
             wishes = Wishes(watchers.error is not None, signals[0] if signals else 0, late, run.stopping)
@@ -197,6 +198,22 @@ def _cause(error: Exception, run: Run) -> Exception:
     if isinstance(error, LabkitError) and str(error).startswith("Caught"):  # what a worker said, below its traceback
         return type(error)(re.split(rf"^\S*{type(error).__name__}: ", str(error).rstrip(), flags=re.MULTILINE)[-1])
     return error  # of the pictures, here or in a worker
+
+
+@contextmanager
+def _explained(run: Run) -> Iterator[None]:
+    """Errors of the step inside name the picture, or the missing `return`, that is the cause."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{error}{run.outside(run.done)}") from error
+    except (TypeError, AttributeError) as error:
+        if "NoneType" not in str(error):
+            raise
+        raise LabkitError(
+            f"step {run.done + 1}: something returned None ({checkpoints.in_one_line(error)}). Does a method of "
+            f"{type(run.step).__name__}, or a network of yours, lack its `return`?"
+        ) from error
 
 
 def _check(data: UnpairedData, step: Step, batch_size: int, ema: float, **numbers: int) -> None:

@@ -16,12 +16,14 @@ from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from labkit import ranks
-from labkit.data.batches import UnpairedData
+from labkit.data.batches import UnpairedData, positions
 from labkit.errors import CheckpointError, TrainingError
 from labkit.locks import locked
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.training import checkpoints
+
+USUAL_CAUSES = " Usual causes: too high a learning rate, or 16-bit arithmetic without loss scaling."
 
 
 @dataclass
@@ -111,11 +113,16 @@ class Run:
             if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
                 raise TrainingError(
                     f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
-                    f"{self.resume_hint()} Usual causes: too high a learning rate, or 16-bit arithmetic without loss "
-                    "scaling."
+                    f"{self.resume_hint()}{self.outside(before) or USUAL_CAUSES}"
                 )
             for name in {**self.losses, **of_step}:  # in the order in which they came
                 self.losses.setdefault(name, [torch.nan] * before).append(of_step.get(name, torch.nan))
+
+    def outside(self, k: int) -> str:
+        """A sentence that names a picture of batch `k` with numbers that networks cannot take, or "" without one."""
+        if self.data is None:
+            return ""
+        return self.data.outside(self.batches["seed"], positions(k, self.batches["batch_size"]))
 
     def resume_hint(self) -> str:
         """The end of an error's message: the step from which the run can go on."""

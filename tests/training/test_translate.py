@@ -135,6 +135,7 @@ def folder(tmp_path):
             "the host.*",
         ),
         (MemoryError(), "MemoryError"),
+        (RuntimeError("could not create a primitive"), "could not create a primitive"),
     ],
 )
 def test_a_picture_that_is_too_large_for_the_memory_is_left_out(folder, error, reason):
