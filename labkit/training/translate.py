@@ -13,7 +13,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from labkit.data.batches import to_float, to_uint8
-from labkit.data.images import IN_FILES, find_pictures, read_picture, write_picture
+from labkit.data.images import IN_FILES, colours_of, find_pictures, read_picture, write_picture
 from labkit.devices import out_of_memory
 from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model, run_network
@@ -33,9 +33,12 @@ def translate(
 ) -> list[Path]:
     """Translates a picture into `target`, or every picture of a folder into the folder `target`.
 
-    Pictures keep their size: the network sees them mirrored at the edges up to a size it can take. In a terminal a bar
-    shows the progress. After Ctrl-C, or on a full disk, the error says how many are done. The same call with
-    `skip_existing` translates the others.
+    Pictures keep their size: the network sees them mirrored at the edges up to a size it can take. They keep the ICC
+    profile, too, if it is one of RGB, or of grey for a grey result. EXIF is not kept: the rotation is carried out, and
+    places and previews do not go on. Transparency becomes white, with a warning.
+
+    In a terminal a bar shows the progress. After Ctrl-C, or on a full disk, the error says how many are done. The same
+    call with `skip_existing` translates the others.
 
     Args:
         model: a `labkit.CycleGAN`, a `labkit.DeviationGAN`, or a generator from `labkit.load_generator`.
@@ -71,6 +74,7 @@ def translate(
     targets = targets_of(Path(source), Path(target), overwrite, skip_existing)
     written: list[Path] = []
     left_out: list[str] = []
+    white: list[str] = []
     try:
         for path, file in tqdm(targets.items(), unit="picture", disable=None):  # None: hidden without a terminal
             try:
@@ -78,11 +82,16 @@ def translate(
             except DataError as error:
                 left_out.append(str(error))
                 continue
-            write_picture(picture, file)
+            profile, opaque = colours_of(path, len(picture))
+            white += [] if opaque else [str(path)]
+            write_picture(picture, file, profile)
             written.append(file)
     except (LabkitError, KeyboardInterrupt) as error:
         done = f"{len(written)} of {len(targets)} pictures are translated. Go on with --skip-existing (skip_existing)."
         raise type(error)(f"{str(error) or 'stopped'}\n{done}") from error
+    if white:
+        more = f" and of {len(white) - 1} more" if white[1:] else ""
+        warnings.warn(f"what was transparent is white now: in the translation of {white[0]}{more}", stacklevel=2)
     if left_out and not written:
         raise DataError("\n".join(left_out))
     if left_out:
