@@ -7,7 +7,8 @@ import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -18,18 +19,21 @@ from typing import Any
 import torch
 from torch import Tensor
 from torchvision.transforms import InterpolationMode, v2
-from tqdm.auto import tqdm
 
+from labkit import ranks
+from labkit.bars import bar
 from labkit.data.batches import Pictures, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
 from labkit.errors import DataError, PictureWarning
 from labtrace.errors import check_known
+from labtrace.files import atomic_write
 
 Transform = Callable[[Tensor], Tensor]
 
 SETS = {"trainA": "train_a", "trainB": "train_b", "testA": "test_a", "testB": "test_b"}
 PREPROCESS = ("resize_and_crop", "crop", "scale_width_and_crop")
 IN_MEMORY = 2 << 30  # bytes of a folder's pictures that stay in memory; all sets below take less
+CHECKED = "pictures.pt"  # file that remembers which pictures were decoded
 STAND_INS = 8  # training pictures that serve as test pictures where there are none
 
 URL = "http://efrosgans.eecs.berkeley.edu/cyclegan/datasets/{name}.zip"
@@ -57,6 +61,7 @@ def folders(
     load_size: int | None = None,
     flip: bool = True,
     channels: tuple[int, int] = (3, 3),
+    checked: Path | str | None = None,
 ) -> UnpairedData:
     """The pictures in the folders trainA, trainB, testA and testB of `path`, prepared as by the public reference.
 
@@ -78,10 +83,12 @@ def folders(
         load_size: pixels to resize to before the crop, instead of 286/256 of `size`. "crop" ignores it.
         flip: whether half of the training pictures are mirrored, left to right.
         channels: of pictures of A and of B, as their networks take them: 3 for RGB, 1 for grey.
+        checked: a folder, such as the run's, in which the file ``pictures.pt`` remembers the pictures of sets that do
+            not stay in memory. The next call decodes those alone that are new or have changed, by name, bytes or time.
 
     Raises:
-        DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16 or above
-            `load_size`.
+        DataError: the folders are not laid out like this, a set has no usable picture, `size` is below 16 or above
+            `load_size`, or nothing can be written into `checked`.
         LabkitError: there is no such `preprocess`, or `channels` are others.
 
     Example:
@@ -101,19 +108,29 @@ def folders(
     for_training, for_testing = preparation(preprocess, size, load_size)
     path = Path(path).expanduser()
     files = _find(path)
+    known: dict[str, Any] = {}
+    prepared = f"{size} {preprocess} {load_size} {channels}"
+    if checked is not None:
+        with suppress(Exception):  # there is no such file yet, or it is damaged: all pictures are decoded
+            saved = torch.load(Path(checked, CHECKED), weights_only=True)
+            known = saved["sets"] if saved["prepared"] == prepared else {}
     sets: dict[str, PictureFiles] = {}
     opened: dict[str, Any] = {}
     for name, key in SETS.items():
         transform = for_training if name.startswith("train") else for_testing
         found = files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS]
         sets[key] = PictureFiles(found, transform, size, channels["ab".index(key[-1])])
-        opened[key] = sets[key].opened()
+        opened[key] = sets[key].opened(known.get(name, torch.empty(0, 3)))
+    on_disk = {name: sets[key].stamps for name, key in SETS.items() if opened[key] is sets[key]}
+    if checked is not None and on_disk and ranks.number() == 0:
+        with atomic_write(Path(checked, CHECKED), DataError) as part:
+            torch.save({"prepared": prepared, "sets": on_disk}, part)
     return UnpairedData(
         path.resolve().name,
         size,
         **opened,
         flip=flip,
-        files=[stamps_of(sets[key].files) for key in ("train_a", "train_b")],
+        files=[sets[key].stamps for key in ("train_a", "train_b")],
         options={name: value for name, (value, default) in chosen.items() if value != default},
     )
 
@@ -157,16 +174,19 @@ class PictureFiles:
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
     channels: int = 3
+    stamps: Tensor = field(default_factory=Tensor)  # of the files that were opened
     told: Tensor | None = None  # for each file that was opened: whether a process has warned of it
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Tensor:
+        if isinstance(picture := self.attempt(index), Tensor):
+            return picture
         if self.told is None:
-            return self.read(index)
-        failed: dict[int, DataError] = {}
-        for k in (*range(index, len(self)), *range(index)):
+            raise picture
+        failed = {index: picture}
+        for k in (*range(index + 1, len(self)), *range(index)):
             if isinstance(outcome := self.attempt(k), Tensor):
                 for bad in (bad for bad in failed if not self.told[bad]):
                     self.told[bad] = True
@@ -194,29 +214,36 @@ class PictureFiles:
         except DataError as error:
             return error
 
-    def opened(self) -> Pictures:
+    def opened(self, known: Tensor) -> Pictures:
         """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
+
+        Args:
+            known: stamps of pictures of a set that had no room. They are not decoded again.
 
         Raises:
             DataError: none can be used.
         """
-        folder, usable = self.files[0].parent, []
+        stamps, seen = stamps_of(self.files), set(map(tuple, known.tolist()))
+        new = [k for k, stamp in enumerate(stamps.tolist()) if tuple(stamp) not in seen]
+        folder, unusable = self.files[0].parent, set()
         kept: list[Tensor] = []
-        room = IN_MEMORY
+        room = IN_MEMORY if len(new) == len(self) else -1
+        hidden = {"disable": True} if len(new) < 100 or ranks.number() else {}
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while decoded
-            bar = tqdm(self.files, f"reading {folder.name}", disable=len(self) < 100)
-            for file, outcome in zip(bar, threads.map(self.attempt, range(len(self))), strict=True):
+            shown = bar(new, f"reading {folder.name}", **hidden)
+            for k, outcome in zip(shown, threads.map(self.attempt, new), strict=True):
                 if isinstance(outcome, DataError):
                     warnings.warn(f"left out: {outcome}", stacklevel=3)
+                    unusable.add(k)
                     continue
-                usable.append(file)
                 room -= outcome.nbytes
                 kept.append(outcome)
                 if room < 0:
                     kept.clear()
+        usable = [k for k in range(len(self)) if k not in unusable]
         if not usable:
             raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
-        self.files = usable
+        self.files, self.stamps = [self.files[k] for k in usable], stamps[usable]
         if room < 0:
             self.told = torch.zeros(len(self), dtype=torch.bool).share_memory_()
             return self

@@ -114,7 +114,7 @@ def colours_of(path: Path | str, channels: int) -> tuple[bytes | None, bool]:
     with Image.open(path) as image:
         profile = image.info.get("icc_profile") or b""
         fits = profile[16:20] == {1: b"GRAY", 3: b"RGB "}[channels] and image.mode not in ("CMYK", "LAB", "YCbCr")
-        opaque = not image.has_transparency_data or image.convert("RGBA").getextrema()[3][0] == 255
+        opaque = not image.has_transparency_data or image.convert("RGBA").getchannel("A").getextrema()[0] == 255
     return profile if fits else None, opaque
 
 

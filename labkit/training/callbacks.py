@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import math
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,9 +12,9 @@ from typing import Any, TextIO
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from labkit import ranks
+from labkit.bars import bar
 from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.data.images import write_picture
 from labkit.errors import DataError, LabkitError, TrainingError, check_overrides
@@ -27,7 +25,6 @@ from labtrace.files import atomic_write
 
 LOSSES = "losses.csv"
 COLLAPSED = 0.1  # outputs are all alike if they differ by less than this share of their inputs' differences
-INTERVAL = 30.0  # seconds between two lines of the progress bar in a log file
 
 
 class Callback:
@@ -197,14 +194,13 @@ def _write(file: TextIO, rows: Iterable[Sequence]) -> None:
 
 
 class Progress(Callback):
-    """Draws tqdm's bar: often in a terminal or a notebook, and every 30 seconds where it goes into a file.
+    """Draws a bar, as `labkit.bars` does.
 
     Beside it are two sums, as in the public reference: the losses of the discriminators, and all the others.
     """
 
     def on_start(self, run: Run) -> None:
-        seconds = 0.1 if sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__") else INTERVAL
-        self.bar = tqdm(initial=run.done, total=run.steps, unit="step", mininterval=seconds, maxinterval=seconds)
+        self.bar = bar(initial=run.done, total=run.steps, unit="step")
 
     def on_step(self, run: Run) -> None:
         self.bar.update()

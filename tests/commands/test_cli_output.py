@@ -10,6 +10,7 @@ import warnings
 import pytest
 
 import labkit
+from labkit import bars
 from labkit.commands import printing
 from labkit.training import callbacks
 from labkit.training.run import Run
@@ -76,7 +77,7 @@ def test_without_a_terminal_the_bar_is_drawn_now_and_then(train, monkeypatch):
     states = [line for line in error.split("\r") if "/10" in line]
     assert len(states) <= 3 and "10/10" in states[-1] and "loss_G=" in states[-1] and "step/s" in states[-1]
     assert "10 steps done" in out and re.search(r"fg \d+\.\d\d %", out)
-    monkeypatch.setattr(callbacks, "INTERVAL", 0)
+    monkeypatch.setattr(bars, "INTERVAL", 0)
     assert len([line for line in train(steps=20)[2].split("\r") if "/20" in line]) > 9
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 import labkit
 from labkit.data import folders as module
+from labkit.data.images import read_picture
 from labkit.errors import CheckpointError, DataError, PictureWarning
 from labkit.training import checkpoints
 
@@ -79,6 +80,33 @@ def test_a_run_whose_pictures_are_gone_is_saved_and_goes_on_when_they_are_back(t
     assert checkpoints.load(album.with_name("run"))["done"] >= 2
     away.rename(album)
     assert fit().done == 12
+
+
+def test_what_was_decoded_for_a_run_is_not_decoded_again(album, monkeypatch):
+    def decoded(**options):
+        read.clear()
+        data = labkit.folders(album, **{"size": 32, "checked": album.with_name("run"), **options})
+        return sorted(read), data
+
+    def noted(file, channels):
+        read.append(file.name)
+        return read_picture(file, channels)
+
+    read = []
+    monkeypatch.setattr(module, "read_picture", noted)
+    test = ["0.png", "0.png", "1.png", "1.png", "2.png", "2.png", "3.png"]  # the stand-ins
+    assert decoded()[0] == decoded()[0] == sorted(test * 2), "in memory"
+    monkeypatch.setattr(module, "IN_MEMORY", 0)
+    assert decoded()[0] == sorted(test * 2) and decoded()[0] == []
+    smaller(album / "trainA" / "2.png")
+    with pytest.warns(UserWarning, match="left out.*2.png is only 30 pixels"):
+        changed, data = decoded()
+    assert changed == ["2.png"] and len(data.train_a) == 3 and data.files[0].shape == (3, 3)
+    assert not torch.equal(data.train_a[1], data.train_a[2])
+    os.remove(album / "trainA" / "2.png")
+    assert decoded(size=36)[0] and decoded(size=36)[0] == []
+    (album.with_name("run") / "pictures.pt").write_text("x")
+    assert decoded(size=36)[0]
 
 
 def exchanged(album):
