@@ -188,31 +188,27 @@ class PictureFiles:
         failed = {index: picture}
         for k in (*range(index + 1, len(self)), *range(index)):
             if isinstance(outcome := self.attempt(k), Tensor):
-                for bad in (bad for bad in failed if not self.told[bad]):
-                    self.told[bad] = True
-                    warnings.warn(
-                        f"left out, with {self.files[k].name} in its place: {failed[bad]}", PictureWarning, stacklevel=2
-                    )
+                for bad, error in failed.items():
+                    if not self.told[bad]:
+                        text = f"left out, with {self.files[k].name} in its place: {error}"
+                        warnings.warn(text, PictureWarning, stacklevel=2)
+                        self.told[bad] = True
                 return outcome
             failed[k] = outcome
         raise DataError(
             f"None of the {len(self)} pictures in {self.files[0].parent} can be used any more. Bring them back, for "
-            f"instance by mounting their disk again, and run the same again. The first error was: {failed[index]}"
+            f"instance by mounting their disk again, and run the same again. The first error was: {picture}"
         )
 
-    def read(self, index: int) -> Tensor:
-        """The picture of this file, and no other. Raises `DataError` if it cannot be used."""
-        picture = read_picture(self.files[index], self.channels)
-        if (shorter := min(picture.shape[1:])) < self.min_size:
-            raise DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
-        return self.transform(picture).contiguous()
-
     def attempt(self, index: int) -> Tensor | DataError:
-        """The picture, or the error that says why it cannot be used."""
+        """The picture of this file and no other, or the error that says why it cannot be used."""
         try:
-            return self.read(index)
+            picture = read_picture(self.files[index], self.channels)
         except DataError as error:
             return error
+        if (shorter := min(picture.shape[1:])) < self.min_size:
+            return DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
+        return self.transform(picture).contiguous()
 
     def opened(self, known: Tensor) -> Pictures:
         """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
@@ -258,12 +254,10 @@ def stamps_of(files: list[Path]) -> Tensor:
     rows = []
     for file in files:
         name = hashlib.blake2b(os.fsencode(file.name), digest_size=8).digest()
-        try:
-            about = file.stat()
-            size, changed = about.st_size, about.st_mtime_ns
-        except OSError:
-            size = changed = -1
-        rows.append([int.from_bytes(name, "big", signed=True), size, changed])
+        about = [-1, -1]
+        with suppress(OSError):  # of a link to nothing, for example
+            about = [file.stat().st_size, file.stat().st_mtime_ns]
+        rows.append([int.from_bytes(name, "big", signed=True), *about])
     return torch.tensor(rows)
 
 

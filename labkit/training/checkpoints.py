@@ -133,21 +133,19 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
         CheckpointError: A and B are exchanged, or no picture of either has the name of one that the run has seen.
     """
     for columns in (2, 3):
-        was, now = ([Counter(map(tuple, files[:, :columns].tolist())) for files in both] for both in (saved, here))
-        if all((now[k] & was[1 - k]).total() > (now[k] & was[k]).total() for k in (0, 1)):
+        if all(_common(here[k], saved[1 - k], columns) > _common(here[k], saved[k], columns) for k in (0, 1)):
             raise CheckpointError(
                 f"{path}: trainA and trainB are exchanged: pictures of A here were pictures of B there, and those of B "
                 "here were A. Exchange them again, or choose another folder to start again."
             )
     told, known = [], 0
     for domain, old, new in zip("AB", saved, here, strict=True):
-        names = (Counter(old[:, 0].tolist()) & Counter(new[:, 0].tolist())).total()
-        same = (Counter(map(tuple, old[:, :2].tolist())) & Counter(map(tuple, new[:, :2].tolist()))).total()
-        counts = {"gone": len(old) - names, "new": len(new) - names, "changed": names - same}
-        order = [] if torch.equal(old[:, :2], new[:, :2]) or any(counts.values()) else ["all in another order"]
-        if found := [f"{count} {word}" for word, count in counts.items() if count] + order:
-            told.append(f"of {domain} {', '.join(found)}")
-        known += names
+        named, same = (_common(old, new, columns) for columns in (1, 2))
+        counts = {"gone": len(old) - named, "new": len(new) - named, "changed": named - same}
+        if not torch.equal(old[:, :2], new[:, :2]):
+            found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+            told.append(f"of {domain} {found or 'all in another order'}")
+        known += named
     if not known:
         raise CheckpointError(
             f"{path}: the run has seen none of these pictures: {'; '.join(told)}. Give those of the run, or choose "
@@ -159,6 +157,12 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
             "are here. If there are more or fewer, all come in another order from now on.",
             stacklevel=2,
         )
+
+
+def _common(some: Tensor, others: Tensor, columns: int) -> int:
+    """The number of pictures that are in both, by the first columns of `UnpairedData.files`."""
+    first, second = (Counter(map(tuple, files[:, :columns].tolist())) for files in (some, others))
+    return (first & second).total()
 
 
 def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
