@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -88,16 +88,13 @@ class UnpairedData:
         epoch, place = divmod(position, self.epoch)
         return shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)
 
-    def outside(self, seed: int, positions: Iterable[int]) -> str:
-        """A sentence that names the first picture of these examples with numbers that networks cannot take, or ""."""
-        for position in positions:
+    def outside(self, k: int, seed: int, batch_size: int) -> str:
+        """A sentence that names the first picture of batch k with numbers that networks cannot take, or ""."""
+        for position in positions(k, batch_size):
             for domain, picture in zip("AB", self.example(seed, position), strict=True):
                 if not (most := picture.abs().max().item()) <= WITHIN:
-                    item = self.index(seed, position)
-                    return (
-                        f" The picture of {domain} in item {item} (position {position}) holds {most:g}: the networks "
-                        "expect numbers in [-1, 1]."
-                    )
+                    where = f"item {self.index(seed, position)} (position {position})"
+                    return f" The picture of {domain} in {where} holds {most:g}: networks expect numbers in [-1, 1]."
         return ""
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:

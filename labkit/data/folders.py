@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,7 +33,6 @@ Transform = Callable[[Tensor], Tensor]
 SETS = {"trainA": "train_a", "trainB": "train_b", "testA": "test_a", "testB": "test_b"}
 PREPROCESS = ("resize_and_crop", "crop", "scale_width_and_crop")
 IN_MEMORY = 2 << 30  # bytes of a folder's pictures that stay in memory; all sets below take less
-CHECKED = "pictures.pt"  # file that remembers which pictures were decoded
 STAND_INS = 8  # training pictures that serve as test pictures where there are none
 
 URL = "http://efrosgans.eecs.berkeley.edu/cyclegan/datasets/{name}.zip"
@@ -83,7 +82,7 @@ def folders(
         load_size: pixels to resize to before the crop, instead of 286/256 of `size`. "crop" ignores it.
         flip: whether half of the training pictures are mirrored, left to right.
         channels: of pictures of A and of B, as their networks take them: 3 for RGB, 1 for grey.
-        checked: a folder, such as the run's, in which the file ``pictures.pt`` remembers the pictures of sets that do
+        checked: a folder, such as the run's, in which the file ``pictures_<size>.pt`` remembers the pictures of sets that do
             not stay in memory. The next call decodes those alone that are new or have changed, by name, bytes or time.
 
     Raises:
@@ -108,23 +107,22 @@ def folders(
     for_training, for_testing = preparation(preprocess, size, load_size)
     path = Path(path).expanduser()
     files = _find(path)
-    known: dict[str, Any] = {}
-    prepared = f"{size} {preprocess} {load_size} {channels}"
+    known: set[tuple[int, ...]] = set()
     if checked is not None:
+        checked = Path(checked, f"pictures_{size}.pt")
         with suppress(Exception):  # there is no such file yet, or it is damaged: all pictures are decoded
-            saved = torch.load(Path(checked, CHECKED), weights_only=True)
-            known = saved["sets"] if saved["prepared"] == prepared else {}
+            known = set(map(tuple, torch.load(checked, weights_only=True).tolist()))
     sets: dict[str, PictureFiles] = {}
     opened: dict[str, Any] = {}
     for name, key in SETS.items():
         transform = for_training if name.startswith("train") else for_testing
         found = files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS]
         sets[key] = PictureFiles(found, transform, size, channels["ab".index(key[-1])])
-        opened[key] = sets[key].opened(known.get(name, torch.empty(0, 3)))
-    on_disk = {name: sets[key].stamps for name, key in SETS.items() if opened[key] is sets[key]}
+        opened[key] = sets[key].opened(known)
+    on_disk = [sets[key].stamps for key in sets if opened[key] is sets[key]]
     if checked is not None and on_disk and ranks.number() == 0:
-        with atomic_write(Path(checked, CHECKED), DataError) as part:
-            torch.save({"prepared": prepared, "sets": on_disk}, part)
+        with atomic_write(checked, DataError) as part:
+            torch.save(torch.cat(on_disk), part)
     return UnpairedData(
         path.resolve().name,
         size,
@@ -210,17 +208,17 @@ class PictureFiles:
             return DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
         return self.transform(picture).contiguous()
 
-    def opened(self, known: Tensor) -> Pictures:
+    def opened(self, known: Container[tuple[int, ...]]) -> Pictures:
         """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
 
         Args:
-            known: stamps of pictures of a set that had no room. They are not decoded again.
+            known: stamps of pictures that can be used, of sets that had no room. They are not decoded again.
 
         Raises:
             DataError: none can be used.
         """
-        stamps, seen = stamps_of(self.files), set(map(tuple, known.tolist()))
-        new = [k for k, stamp in enumerate(stamps.tolist()) if tuple(stamp) not in seen]
+        stamps = stamps_of(self.files)
+        new = [k for k, stamp in enumerate(stamps.tolist()) if tuple(stamp) not in known]
         folder, unusable = self.files[0].parent, set()
         kept: list[Tensor] = []
         room = IN_MEMORY if len(new) == len(self) else -1

@@ -263,35 +263,32 @@ def in_colours(pictures: Tensor) -> Tensor:
     return pictures[:, :3] if pictures.shape[1] >= 3 else pictures[:, :1].expand(-1, 3, -1, -1)
 
 
-def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
+def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor | None:
     """Translates `n` test pictures of each domain, warns if the results are all alike, and writes a grid of them.
 
     Returns:
         the grid, a ``uint8`` tensor of shape (3, H, W): pictures of A above their translations, then, if the model
-        translates B as well, pictures of B above theirs.
-
-    Raises:
-        DataError: no test picture can be read any more.
+        translates B as well, pictures of B above theirs. None if no test picture can be read any more.
     """
     from torchvision.utils import make_grid  # takes a second, and most processes never draw pictures
 
-    rows = []
-    for direction in run.model.directions:
-        pictures = data.test_a if direction == "AtoB" else data.test_b
-        real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
-        fake = run_network(run.translating.translator(direction), real)
-        rows += [in_colours(real), in_colours(fake)]
-        if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
-            warnings.warn(
-                f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does not "
-                "pass, the generator has collapsed: is the cycle loss off, or the learning rate too high?",
-                CollapseWarning,
-                stacklevel=2,
-            )
-    grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
-    if run.folder is not None:
-        try:
+    rows, grid = [], None
+    try:
+        for direction in run.model.directions:
+            pictures = data.test_a if direction == "AtoB" else data.test_b
+            real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
+            fake = run_network(run.translating.translator(direction), real)
+            rows += [in_colours(real), in_colours(fake)]
+            if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
+                warnings.warn(
+                    f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does "
+                    "not pass, the generator has collapsed: is the cycle loss off, or the learning rate too high?",
+                    CollapseWarning,
+                    stacklevel=2,
+                )
+        grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
+        if run.folder is not None:
             write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
-        except DataError as error:  # no reason to lose the training so far
-            warnings.warn(f"step {run.done}: {error}", stacklevel=2)
+    except DataError as error:  # no reason to lose the training so far
+        warnings.warn(f"step {run.done}: {error}", stacklevel=2)
     return grid

@@ -132,12 +132,6 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
     Raises:
         CheckpointError: A and B are exchanged, or no picture of either has the name of one that the run has seen.
     """
-    for columns in (2, 3):
-        if all(_common(here[k], saved[1 - k], columns) > _common(here[k], saved[k], columns) for k in (0, 1)):
-            raise CheckpointError(
-                f"{path}: trainA and trainB are exchanged: pictures of A here were pictures of B there, and those of B "
-                "here were A. Exchange them again, or choose another folder to start again."
-            )
     told, known = [], 0
     for domain, old, new in zip("AB", saved, here, strict=True):
         named, same = (_common(old, new, columns) for columns in (1, 2))
@@ -146,15 +140,22 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
             found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
             told.append(f"of {domain} {found or 'all in another order'}")
         known += named
-    if not known:
+    crossed = [
+        all(_common(here[k], saved[1 - k], columns) > _common(here[k], saved[k], columns) for k in (0, 1))
+        for columns in (2, 3)
+    ]
+    if any(crossed) or not known:
+        seen = (
+            "trainA and trainB are exchanged" if any(crossed) else f"it has seen no such pictures ({'; '.join(told)})"
+        )
         raise CheckpointError(
-            f"{path}: the run has seen none of these pictures: {'; '.join(told)}. Give those of the run, or choose "
-            f"another folder to start again. With the same networks --init-from {path} begins there with these weights."
+            f"{path}: {seen}. Give the pictures that the run began with, or choose another folder to start again. "
+            f"With the same networks --init-from {path} begins there with these weights."
         )
     if told:
         warnings.warn(
-            f"{path}: the pictures are not those that the run has seen: {'; '.join(told)}. It goes on with those that "
-            "are here. If there are more or fewer, all come in another order from now on.",
+            f"{path}: these are not the pictures that the run has seen: {'; '.join(told)}. It goes on with them. If there "
+            "are more or fewer, all come in another order from now on.",
             stacklevel=2,
         )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +107,7 @@ def fit(
     pictures = open_data(data)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
-    run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings, pictures, ema=ema)
+    run = Run(step, steps, pictures, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
     agreement, agreed, save_at = ranks.Agreement(), Wishes(), time.monotonic() + 60 * save_minutes
@@ -122,8 +121,10 @@ def fit(
         for batch in stream:
             if schedule is not None:
                 step.scale_lr(schedule(run.done))
-            with _explained(run):
+            try:
                 run.add(step(*batch))
+            except DataError as error:
+                raise DataError(f"{error}{pictures.outside(run.done, seed, batch_size)}") from error
             watchers.tell("on_step")
             late = run.folder is not None and time.monotonic() >= save_at
             wishes = Wishes(watchers.error is not None, signals[0] if signals else 0, late, run.stopping)
@@ -133,10 +134,9 @@ def fit(
                 run.collect_losses()
                 watchers.tell("on_report")
             if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
-                try:
-                    watchers.tell("on_sample", sample(run, pictures))
-                except DataError as error:  # of test pictures, without which training can go on
-                    warnings.warn(f"step {run.done}: no sample: {error}", stacklevel=3)
+                grid = sample(run, pictures)
+                if grid is not None:
+                    watchers.tell("on_sample", grid)
             if ranks.count() == 1:  # several ranks stop together, after their next step
                 agreed = agreed._replace(failed=watchers.error is not None, end=run.stopping)
             if milestone or agreed.save or agreed.stop:
@@ -198,22 +198,6 @@ def _cause(error: Exception, run: Run) -> Exception:
     if isinstance(error, LabkitError) and str(error).startswith("Caught"):  # what a worker said, below its traceback
         return type(error)(re.split(rf"^\S*{type(error).__name__}: ", str(error).rstrip(), flags=re.MULTILINE)[-1])
     return error  # of the pictures, here or in a worker
-
-
-@contextmanager
-def _explained(run: Run) -> Iterator[None]:
-    """Errors of the step inside name the picture, or the missing `return`, that is the cause."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{error}{run.outside(run.done)}") from error
-    except (TypeError, AttributeError) as error:
-        if "NoneType" not in str(error):
-            raise
-        raise LabkitError(
-            f"step {run.done + 1}: something returned None ({checkpoints.in_one_line(error)}). Does a method of "
-            f"{type(run.step).__name__}, or a network of yours, lack its `return`?"
-        ) from error
 
 
 def _check(data: UnpairedData, step: Step, batch_size: int, ema: float, **numbers: int) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from labkit import ranks
-from labkit.data.batches import UnpairedData, positions
+from labkit.data.batches import UnpairedData
 from labkit.errors import CheckpointError, TrainingError
 from labkit.locks import locked
 from labkit.models.model import Model
@@ -33,10 +33,10 @@ class Run:
     Attributes:
         step: the step that is trained with. Its `model` is the run's.
         steps: the step to train up to.
+        data: the pictures that it trains on.
         folder: of checkpoint and sample pictures, or None if neither is kept.
         batches: the settings of its batches. A checkpoint with other settings is not resumed. Of pictures in files
             their names and sizes count, and not how many there are or what their folder is called.
-        data: the pictures that it trains on.
         done: steps done, those before resuming included.
         saved: the step of the newest checkpoint, or 0 if there is none.
         losses: by name, one number for each step up to the last report, with NaN for steps without a loss of this name.
@@ -48,9 +48,9 @@ class Run:
 
     step: Step
     steps: int
+    data: UnpairedData = field(repr=False)
     folder: Path | None = None
     batches: dict[str, Any] = field(default_factory=dict)
-    data: UnpairedData | None = field(default=None, repr=False)
     done: int = 0
     saved: int = 0
     losses: dict[str, list[float]] = field(default_factory=dict, repr=False)
@@ -68,11 +68,6 @@ class Run:
     def model(self) -> Model:
         """The model that is trained."""
         return self.step.model
-
-    @property
-    def files(self) -> list[Tensor]:
-        """The files of its pictures, as in `UnpairedData`. None where they are no files."""
-        return [] if self.data is None else self.data.files
 
     @property
     def translating(self) -> Model:
@@ -111,18 +106,13 @@ class Run:
         for before, losses in enumerate(pending, start=self.done - len(pending)):
             of_step = {name: next(values) for name in losses}
             if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
+                cause = self.data.outside(before, self.batches["seed"], self.batches["batch_size"]) or USUAL_CAUSES
                 raise TrainingError(
                     f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
-                    f"{self.resume_hint()}{self.outside(before) or USUAL_CAUSES}"
+                    f"{self.resume_hint()}{cause}"
                 )
             for name in {**self.losses, **of_step}:  # in the order in which they came
                 self.losses.setdefault(name, [torch.nan] * before).append(of_step.get(name, torch.nan))
-
-    def outside(self, k: int) -> str:
-        """A sentence that names a picture of batch `k` with numbers that networks cannot take, or "" without one."""
-        if self.data is None:
-            return ""
-        return self.data.outside(self.batches["seed"], positions(k, self.batches["batch_size"]))
 
     def resume_hint(self) -> str:
         """The end of an error's message: the step from which the run can go on."""
@@ -147,7 +137,7 @@ def resumed(run: Run) -> Iterator[None]:
             stack.enter_context(locked(run.folder))
         if run.folder is not None and (run.folder / checkpoints.FILE).exists():
             _load(run, run.folder)
-        sums = [zlib.crc32(files[:, :2].numpy().tobytes()) for files in run.files]  # times of change may differ
+        sums = [zlib.crc32(files[:, :2].numpy().tobytes()) for files in run.data.files]  # times of change may differ
         ranks.all_equal({"done": run.done, "steps": run.steps, "files": sums, **run.batches, **run.model.settings})
         yield
 
@@ -158,11 +148,11 @@ def _load(run: Run, folder: Path) -> None:
     checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
     checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
     files = state.get("files", [])  # of an older checkpoint, or of data that are no files, nothing
-    by_file = ("data", "pictures") if files and run.files else ()
+    by_file = ("data", "pictures") if files and run.data.files else ()
     batches = state["batches"] | {name: run.batches[name] for name in by_file}
     checkpoints.check_settings(folder, "run", batches, run.batches)
     if by_file:
-        checkpoints.check_pictures(folder, files, run.files)
+        checkpoints.check_pictures(folder, files, run.data.files)
     try:
         run.step.load_state_dict(state["step"])
     except RuntimeError as error:  # of a custom network, whose settings are only its name
@@ -195,7 +185,7 @@ def save_run(run: Run) -> None:
         "kind": run.model.kind,
         "settings": run.model.settings,
         "batches": run.batches,
-        "files": run.files,
+        "files": run.data.files,
         "step": run.step.state_dict(),
         **({} if run.average is None else {"average": run.average.state_dict()}),
         "done": run.done,

@@ -49,5 +49,5 @@ class WithoutReturn:
 
 
 def test_a_method_without_its_return_is_named(tiny, fruit, tmp_path):
-    with pytest.raises(labkit.LabkitError, match="step 1: something returned None .*WithoutReturn.* lack its `return`"):
+    with pytest.raises(labkit.LabkitError, match="losses of the generators are None: .* lack its `return`"):
         train(tiny, fruit, 1, tmp_path, WithoutReturn)
