@@ -48,8 +48,7 @@ class CustomData(UnpairedData):
         if (a.shape, b.shape) != self.shapes or a.shape[1:] != b.shape[1:]:
             raise DataError(
                 f"item {index} has pictures of shape {tuple(a.shape)} and {tuple(b.shape)}, the first item of "
-                f"{tuple(self.shapes[0])} and {tuple(self.shapes[1])}: all pictures need one size, for example by "
-                "a crop or torchvision's Resize in the dataset."
+                f"{tuple(self.shapes[0])} and {tuple(self.shapes[1])}: resize or crop all to one size in the dataset."
             )
         return a, b
 
@@ -81,7 +80,5 @@ def open_data(data: UnpairedData | Dataset) -> UnpairedData:
 
 def _as_float(picture: Any) -> Tensor:
     if isinstance(picture, Image.Image):
-        from torchvision.transforms.v2 import functional  # a second to import
-
-        picture = functional.pil_to_tensor(picture.convert("RGB"))
+        picture = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
     return to_float(picture) if picture.dtype == torch.uint8 else picture

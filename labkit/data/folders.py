@@ -82,8 +82,8 @@ def folders(
         load_size: pixels to resize to before the crop, instead of 286/256 of `size`. "crop" ignores it.
         flip: whether half of the training pictures are mirrored, left to right.
         channels: of pictures of A and of B, as their networks take them: 3 for RGB, 1 for grey.
-        checked: a folder, such as the run's, in which the file ``pictures_<size>.pt`` remembers the pictures of sets that do
-            not stay in memory. The next call decodes those alone that are new or have changed, by name, bytes or time.
+        checked: a folder, such as the run's, whose file ``pictures_<size>.pt`` remembers the usable pictures of sets
+            that do not stay in memory. The next call decodes only others, or if their bytes or times have changed.
 
     Raises:
         DataError: the folders are not laid out like this, a set has no usable picture, `size` is below 16 or above
@@ -183,16 +183,13 @@ class PictureFiles:
             return picture
         if self.told is None:
             raise picture
-        failed = {index: picture}
         for k in (*range(index + 1, len(self)), *range(index)):
-            if isinstance(outcome := self.attempt(k), Tensor):
-                for bad, error in failed.items():
-                    if not self.told[bad]:
-                        text = f"left out, with {self.files[k].name} in its place: {error}"
-                        warnings.warn(text, PictureWarning, stacklevel=2)
-                        self.told[bad] = True
-                return outcome
-            failed[k] = outcome
+            if isinstance(other := self.attempt(k), Tensor):
+                if not self.told[index]:
+                    text = f"left out, with {self.files[k].name} in its place: {picture}"
+                    warnings.warn(text, PictureWarning, stacklevel=2)
+                    self.told[index] = True
+                return other
         raise DataError(
             f"None of the {len(self)} pictures in {self.files[0].parent} can be used any more. Bring them back, for "
             f"instance by mounting their disk again, and run the same again. The first error was: {picture}"
@@ -222,7 +219,7 @@ class PictureFiles:
         folder, unusable = self.files[0].parent, set()
         kept: list[Tensor] = []
         room = IN_MEMORY if len(new) == len(self) else -1
-        hidden = {"disable": True} if len(new) < 100 or ranks.number() else {}
+        hidden = {"disable": True} if len(new) < 100 else {}
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while decoded
             shown = bar(new, f"reading {folder.name}", **hidden)
             for k, outcome in zip(shown, threads.map(self.attempt, new), strict=True):

@@ -132,30 +132,22 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
     Raises:
         CheckpointError: A and B are exchanged, or no picture of either has the name of one that the run has seen.
     """
-    told, known = [], 0
-    for domain, old, new in zip("AB", saved, here, strict=True):
-        named, same = (_common(old, new, columns) for columns in (1, 2))
-        counts = {"gone": len(old) - named, "new": len(new) - named, "changed": named - same}
+    told, known, exchanged = [], 0, True
+    for k, domain in enumerate("AB"):
+        old, new = saved[k], here[k]
+        own, other = ([_common(new, files, columns) for columns in (1, 2, 3)] for files in (old, saved[1 - k]))
+        known, exchanged = known + own[0], exchanged and other[1:] > own[1:]
+        counts = {"gone": len(old) - own[0], "new": len(new) - own[0], "changed": own[0] - own[1]}
         if not torch.equal(old[:, :2], new[:, :2]):
             found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
             told.append(f"of {domain} {found or 'all in another order'}")
-        known += named
-    crossed = [
-        all(_common(here[k], saved[1 - k], columns) > _common(here[k], saved[k], columns) for k in (0, 1))
-        for columns in (2, 3)
-    ]
-    if any(crossed) or not known:
-        seen = (
-            "trainA and trainB are exchanged" if any(crossed) else f"it has seen no such pictures ({'; '.join(told)})"
-        )
-        raise CheckpointError(
-            f"{path}: {seen}. Give the pictures that the run began with, or choose another folder to start again. "
-            f"With the same networks --init-from {path} begins there with these weights."
-        )
+    if exchanged or not known:
+        now = "trainA and trainB exchanged" if exchanged else f"none of these: {'; '.join(told)}"
+        check_settings(path, "run", {"pictures": "trainA and trainB"}, {"pictures": now})
     if told:
         warnings.warn(
-            f"{path}: these are not the pictures that the run has seen: {'; '.join(told)}. It goes on with them. If there "
-            "are more or fewer, all come in another order from now on.",
+            f"{path}: these are not the pictures that the run has seen: {'; '.join(told)}. It goes on with them. If "
+            "there are more or fewer, all come in another order from now on.",
             stacklevel=2,
         )
 

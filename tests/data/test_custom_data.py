@@ -100,7 +100,7 @@ def zeros(*shape, dtype=torch.float32):
         ([(zeros(32, 32), zeros(32, 36))], r"item 0 has pictures of shape \(3, 32, 32\) and \(3, 32, 36\)"),
         (
             [(zeros(32, 32),) * 2] * 5 + [(zeros(36, 36),) * 2],
-            "item 5 has .*, the first item .*: all pictures",
+            "item 5 has .*, the first item .*: resize or crop all",
         ),
         ([(zeros(32, 32), zeros(32, 32) * nan)], r"runs from nan to nan.* The picture of B in item 0 .* holds nan"),
     ],
