@@ -1,7 +1,5 @@
 """Bars that show progress, on standard error."""
 
-from __future__ import annotations
-
 import builtins
 import sys
 from typing import Any

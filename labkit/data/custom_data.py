@@ -27,7 +27,7 @@ class CustomData(UnpairedData):
     `shapes` are those of the first item.
     """
 
-    shapes: tuple[torch.Size, torch.Size] | None = field(default=None, kw_only=True)
+    shapes: list[tuple[int, ...]] = field(default_factory=list, kw_only=True)
 
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
         return self.pair(self.index(seed, position), seed, position)
@@ -44,12 +44,10 @@ class CustomData(UnpairedData):
             np.random.seed(number)
             item: Any = self.train_a[index]
         a, b = (_as_float(half) for half in ((item["A"], item["B"]) if isinstance(item, Mapping) else item))
-        self.shapes = self.shapes or (a.shape, b.shape)
-        if (a.shape, b.shape) != self.shapes or a.shape[1:] != b.shape[1:]:
-            raise DataError(
-                f"item {index} has pictures of shape {tuple(a.shape)} and {tuple(b.shape)}, the first item of "
-                f"{tuple(self.shapes[0])} and {tuple(self.shapes[1])}: resize or crop all to one size in the dataset."
-            )
+        shapes = [tuple(a.shape), tuple(b.shape)]
+        self.shapes = self.shapes or shapes
+        if shapes != self.shapes or shapes[0][1:] != shapes[1][1:]:
+            raise DataError(f"item {index} has shapes {shapes}, item 0 {self.shapes}: resize or crop all to one size.")
         return a, b
 
 

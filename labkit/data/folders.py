@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import warnings
 from collections.abc import Callable, Container
@@ -221,8 +222,8 @@ class PictureFiles:
         room = IN_MEMORY if len(new) == len(self) else -1
         hidden = {"disable": True} if len(new) < 100 else {}
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while decoded
-            shown = bar(new, f"reading {folder.name}", **hidden)
-            for k, outcome in zip(shown, threads.map(self.attempt, new), strict=True):
+            outcomes = zip(new, threads.map(self.attempt, new), strict=True)
+            for k, outcome in bar(outcomes, f"reading {folder.name}", total=len(new), **hidden):
                 if isinstance(outcome, DataError):
                     warnings.warn(f"left out: {outcome}", stacklevel=3)
                     unusable.add(k)
@@ -236,7 +237,7 @@ class PictureFiles:
             raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
         self.files, self.stamps = [self.files[k] for k in usable], stamps[usable]
         if room < 0:
-            self.told = torch.zeros(len(self), dtype=torch.bool).share_memory_()
+            self.told = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
             return self
         return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
 
