@@ -12,6 +12,7 @@ from labkit.commands.measuring import compare, profile, speedups
 from labkit.commands.networks import export, score, translate
 from labkit.commands.sweeping import sweep
 from labkit.commands.training import defaults, train
+from labkit.errors import PictureWarning
 from labtrace.cli import WHOLE, report
 from labtrace.watch import watch
 
@@ -46,9 +47,10 @@ def message_of(error: Exception) -> str | None:
 
 
 def run_rank() -> None:
-    """The command line in one of several processes, of which the first alone prints."""
+    """The command line in one of several processes, of which the first alone prints all that concerns all."""
     with labkit.ranks.process_group():
         if labkit.ranks.number() > 0:
-            warnings.showwarning = lambda *_, **__: None
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("default", PictureWarning)  # it may be the only rank that has seen the picture
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
         app()

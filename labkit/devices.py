@@ -119,9 +119,11 @@ def out_of_memory(error: BaseException) -> str | None:
     """The reason in a few words if an error means that a device or the host is out of memory, otherwise None."""
     if isinstance(error, OUT_OF_MEMORY):
         return str(error).partition(". ")[0] or type(error).__name__
-    # PyTorch has no class of errors for the host's memory, only this text.
-    wanted = re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error))
-    return f"the host could not give {int(wanted[1]) / 1e6:,.0f} MB more" if wanted else None
+    # PyTorch has no class of errors for the host's memory, only these texts. The second one is oneDNN's, whose "could
+    # not create a primitive descriptor" means something else.
+    if wanted := re.search(r"(?:can't allocate|not enough) memory: you tried to allocate (\d+) bytes", str(error)):
+        return f"the host could not give {int(wanted[1]) / 1e6:,.0f} MB more"
+    return str(error) if re.fullmatch("could not create a (primitive|memory( object)?)", str(error)) else None
 
 
 def emulates(dtype: torch.dtype) -> bool:

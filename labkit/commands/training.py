@@ -105,7 +105,7 @@ def train(
             rest = f". {new} start from random weights" if new else ""
             typer.echo(f"{out}: starts from the weights in {init_from}: {', '.join(loaded)}{rest}")
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip, channels=network.channels)
-        pictures = open_pictures(data, recipe.size, seed, prepared)
+        pictures = open_pictures(data, recipe.size, seed, prepared, out)
         names = names_in(speedups)
         if names == ["auto"]:
             names, reasons = labkit.measure.remembered(out, setup.make, setup.noise())
@@ -159,7 +159,7 @@ def schedule(policy: str, decay: int | None, recipe: recipes.Recipe) -> Callable
     return labkit.linear_schedule(recipe.steps - decay, decay)
 
 
-def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> Any:
+def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any], checked: Path) -> Any:
     """Fruit, or the pictures of a folder or of a public set, which is downloaded.
 
     Raises:
@@ -186,4 +186,4 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any]) -> 
             "--data takes a folder with trainA and trainB, fruit, or a public set, which is downloaded: "
             f"{', '.join(PUBLIC_SETS)}."
         )
-    return labkit.folders(data, size, **prepared)
+    return labkit.folders(data, size, **prepared, checked=checked)

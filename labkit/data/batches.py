@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 PREFETCH = 4  # batches that each worker prepares in advance
+WITHIN = 1.001  # the largest number in pictures: 1, and what rounding adds
 
 
 class Pictures(Protocol):
@@ -37,7 +38,8 @@ class UnpairedData:
     Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least `size` pixels wide
     and high and are cropped at random to (3, size, size). Test pictures already have that size. With `whole`, the
     height and width of all training pictures, they are not cropped. `flip` says whether half of them are mirrored, left
-    to right. `options` are further settings that change the pictures.
+    to right. `options` are further settings that change the pictures. `files` tells the training pictures from others
+    if they are files: for A and for B of each a hash of its name, its bytes, and when it was changed, int64 (N, 3).
     """
 
     name: str
@@ -49,6 +51,7 @@ class UnpairedData:
     flip: bool = field(default=True, kw_only=True)
     whole: tuple[int, int] | None = field(default=None, kw_only=True)
     options: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    files: list[Tensor] = field(default_factory=list, kw_only=True)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())  # not the pixels
@@ -75,11 +78,24 @@ class UnpairedData:
         Returns:
             two ``float32`` tensors of shape (3, size, size), or (3, *whole), in [-1, 1].
         """
-        epoch, place = divmod(position, self.epoch)
         rng = random.Random(f"example {seed} {position}")
-        a = self.train_a[shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)]
+        a = self.train_a[self.index(seed, position)]
         b = self.train_b[rng.randrange(len(self.train_b))]
         return self._augmented(a, rng), self._augmented(b, rng)
+
+    def index(self, seed: int, position: int) -> int:
+        """The number of the picture of A in the example at `position`; of a custom dataset, that of its item."""
+        epoch, place = divmod(position, self.epoch)
+        return shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)
+
+    def outside(self, k: int, seed: int, batch_size: int) -> str:
+        """A sentence that names the first picture of batch k with numbers that networks cannot take, or ""."""
+        for position in positions(k, batch_size):
+            for domain, picture in zip("AB", self.example(seed, position), strict=True):
+                if not (most := picture.abs().max().item()) <= WITHIN:
+                    where = f"item {self.index(seed, position)} (position {position})"
+                    return f" The picture of {domain} in {where} holds {most:g}: networks expect numbers in [-1, 1]."
+        return ""
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
         if self.whole is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from labkit.data.batches import UnpairedData, shuffled, to_float, to_uint8
+from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.errors import DataError
 
 SAMPLES = 4  # pairs to look at during a run
@@ -22,12 +22,15 @@ SAMPLES = 4  # pairs to look at during a run
 
 @dataclass(repr=False)
 class CustomData(UnpairedData):
-    """A dataset of pairs, `train_a`. Its random numbers depend on seed and position, so that a run resumes exactly."""
+    """A dataset of pairs, `train_a`. Its random numbers depend on seed and position, so that a run resumes exactly.
+
+    `shapes` are those of the first item.
+    """
+
+    shapes: list[tuple[int, ...]] = field(default_factory=list, kw_only=True)
 
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
-        epoch, place = divmod(position, self.epoch)
-        index = shuffled(self.epoch, f"order {seed} {epoch}")[place]
-        return self.pair(index, seed, position)
+        return self.pair(self.index(seed, position), seed, position)
 
     def pair(self, index: int, seed: int, position: int) -> tuple[Tensor, Tensor]:
         """The pictures of an item as floats in [-1, 1]. Leaves the random numbers outside as they were."""
@@ -40,8 +43,12 @@ class CustomData(UnpairedData):
             random.seed(number)
             np.random.seed(number)
             item: Any = self.train_a[index]
-        a, b = (item["A"], item["B"]) if isinstance(item, Mapping) else item
-        return _as_float(a), _as_float(b)
+        a, b = (_as_float(half) for half in ((item["A"], item["B"]) if isinstance(item, Mapping) else item))
+        shapes = [tuple(a.shape), tuple(b.shape)]
+        self.shapes = self.shapes or shapes
+        if shapes != self.shapes or shapes[0][1:] != shapes[1][1:]:
+            raise DataError(f"item {index} has shapes {shapes}, item 0 {self.shapes}: resize or crop all to one size.")
+        return a, b
 
 
 def open_data(data: UnpairedData | Dataset) -> UnpairedData:
@@ -71,7 +78,5 @@ def open_data(data: UnpairedData | Dataset) -> UnpairedData:
 
 def _as_float(picture: Any) -> Tensor:
     if isinstance(picture, Image.Image):
-        from torchvision.transforms.v2 import functional  # a second to import
-
-        picture = functional.pil_to_tensor(picture.convert("RGB"))
+        picture = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
     return to_float(picture) if picture.dtype == torch.uint8 else picture

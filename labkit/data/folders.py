@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import mmap
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -17,12 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torchvision.transforms import InterpolationMode, v2
-from tqdm.auto import tqdm
 
+from labkit import ranks
+from labkit.bars import bar
 from labkit.data.batches import Pictures, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
-from labkit.errors import DataError
+from labkit.errors import DataError, PictureWarning
 from labtrace.errors import check_known
+from labtrace.files import atomic_write
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -56,6 +61,7 @@ def folders(
     load_size: int | None = None,
     flip: bool = True,
     channels: tuple[int, int] = (3, 3),
+    checked: Path | str | None = None,
 ) -> UnpairedData:
     """The pictures in the folders trainA, trainB, testA and testB of `path`, prepared as by the public reference.
 
@@ -65,7 +71,8 @@ def folders(
 
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left out,
     each with a warning that names it. The resized pictures of a folder stay in memory if they take at most 2 GB.
-    Otherwise each is read from its file again when it is needed.
+    Otherwise each is read from its file again when it is needed. One that cannot be used any more is then replaced by
+    the next one of its folder, with a warning: training goes on, but no longer equals one with that picture.
 
     Args:
         path: the folder of these folders.
@@ -76,10 +83,12 @@ def folders(
         load_size: pixels to resize to before the crop, instead of 286/256 of `size`. "crop" ignores it.
         flip: whether half of the training pictures are mirrored, left to right.
         channels: of pictures of A and of B, as their networks take them: 3 for RGB, 1 for grey.
+        checked: a folder, such as the run's, whose file ``pictures_<size>.pt`` remembers the usable pictures of sets
+            that do not stay in memory. The next call decodes only others, or if their bytes or times have changed.
 
     Raises:
-        DataError: the folders are not laid out like this, a set has no usable picture, or `size` is below 16 or above
-            `load_size`.
+        DataError: the folders are not laid out like this, a set has no usable picture, `size` is below 16 or above
+            `load_size`, or nothing can be written into `checked`.
         LabkitError: there is no such `preprocess`, or `channels` are others.
 
     Example:
@@ -99,18 +108,28 @@ def folders(
     for_training, for_testing = preparation(preprocess, size, load_size)
     path = Path(path).expanduser()
     files = _find(path)
+    known: set[tuple[int, ...]] = set()
+    if checked is not None:
+        checked = Path(checked, f"pictures_{size}.pt")
+        with suppress(Exception):  # there is no such file yet, or it is damaged: all pictures are decoded
+            known = set(map(tuple, torch.load(checked, weights_only=True).tolist()))
     sets: dict[str, PictureFiles] = {}
     opened: dict[str, Any] = {}
     for name, key in SETS.items():
         transform = for_training if name.startswith("train") else for_testing
         found = files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS]
         sets[key] = PictureFiles(found, transform, size, channels["ab".index(key[-1])])
-        opened[key] = sets[key].opened()
+        opened[key] = sets[key].opened(known)
+    on_disk = [sets[key].stamps for key in sets if opened[key] is sets[key]]
+    if checked is not None and on_disk and ranks.number() == 0:
+        with atomic_write(checked, DataError) as part:
+            torch.save(torch.cat(on_disk), part)
     return UnpairedData(
         path.resolve().name,
         size,
         **opened,
         flip=flip,
+        files=[sets[key].stamps for key in ("train_a", "train_b")],
         options={name: value for name, (value, default) in chosen.items() if value != default},
     )
 
@@ -144,55 +163,98 @@ def resized(height: int, width: int) -> Transform:
 
 @dataclass
 class PictureFiles:
-    """Pictures that are decoded and transformed at each access, in the process that asks: a worker."""
+    """Pictures that are decoded and transformed at each access, in the process that asks: a worker.
+
+    Of those that were `opened`, one that cannot be used any more is replaced by the next file that can, so that a run
+    goes on. This depends on the files alone: all workers and ranks see the same picture.
+    """
 
     files: list[Path]
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
     channels: int = 3
+    stamps: Tensor = field(default_factory=Tensor)  # of the files that were opened
+    told: Tensor | None = None  # for each file that was opened: whether a process has warned of it
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Tensor:
-        picture = read_picture(self.files[index], self.channels)
-        if (shorter := min(picture.shape[1:])) < self.min_size:
-            raise DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
-        return self.transform(picture).contiguous()
+        if isinstance(picture := self.attempt(index), Tensor):
+            return picture
+        if self.told is None:
+            raise picture
+        for k in (*range(index + 1, len(self)), *range(index)):
+            if isinstance(other := self.attempt(k), Tensor):
+                if not self.told[index]:
+                    text = f"left out, with {self.files[k].name} in its place: {picture}"
+                    warnings.warn(text, PictureWarning, stacklevel=2)
+                    self.told[index] = True
+                return other
+        raise DataError(
+            f"None of the {len(self)} pictures in {self.files[0].parent} can be used any more. Bring them back, for "
+            f"instance by mounting their disk again, and run the same again. The first error was: {picture}"
+        )
 
     def attempt(self, index: int) -> Tensor | DataError:
-        """The picture, or the error that says why it cannot be used."""
+        """The picture of this file and no other, or the error that says why it cannot be used."""
         try:
-            return self[index]
+            picture = read_picture(self.files[index], self.channels)
         except DataError as error:
             return error
+        if (shorter := min(picture.shape[1:])) < self.min_size:
+            return DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
+        return self.transform(picture).contiguous()
 
-    def opened(self) -> Pictures:
+    def opened(self, known: Container[tuple[int, ...]]) -> Pictures:
         """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
+
+        Args:
+            known: stamps of pictures that can be used, of sets that had no room. They are not decoded again.
 
         Raises:
             DataError: none can be used.
         """
-        folder, usable = self.files[0].parent, []
+        stamps = stamps_of(self.files)
+        new = [k for k, stamp in enumerate(stamps.tolist()) if tuple(stamp) not in known]
+        folder, unusable = self.files[0].parent, set()
         kept: list[Tensor] = []
-        room = IN_MEMORY
+        room = IN_MEMORY if len(new) == len(self) else -1
+        hidden = {"disable": True} if len(new) < 100 else {}
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while decoded
-            bar = tqdm(self.files, f"reading {folder.name}", disable=len(self) < 100)
-            for file, outcome in zip(bar, threads.map(self.attempt, range(len(self))), strict=True):
+            outcomes = zip(new, threads.map(self.attempt, new), strict=True)
+            for k, outcome in bar(outcomes, f"reading {folder.name}", total=len(new), **hidden):
                 if isinstance(outcome, DataError):
                     warnings.warn(f"left out: {outcome}", stacklevel=3)
+                    unusable.add(k)
                     continue
-                usable.append(file)
                 room -= outcome.nbytes
                 kept.append(outcome)
                 if room < 0:
                     kept.clear()
+        usable = [k for k in range(len(self)) if k not in unusable]
         if not usable:
             raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
-        self.files = usable
+        self.files, self.stamps = [self.files[k] for k in usable], stamps[usable]
         if room < 0:
+            self.told = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
             return self
         return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
+
+
+def stamps_of(files: list[Path]) -> Tensor:
+    """Of each file a hash of its own name, its bytes, and its last change in nanoseconds, int64 (N, 3).
+
+    They tell without decoding whether pictures are the same. A file that is missing has -1 bytes.
+    """
+    rows = []
+    for file in files:
+        name = hashlib.blake2b(os.fsencode(file.name), digest_size=8).digest()
+        about = [-1, -1]
+        with suppress(OSError):  # of a link to nothing, for example
+            about = [file.stat().st_size, file.stat().st_mtime_ns]
+        rows.append([int.from_bytes(name, "big", signed=True), *about])
+    return torch.tensor(rows)
 
 
 def _find(path: Path) -> dict[str, list[Path]]:

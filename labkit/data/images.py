@@ -106,11 +106,23 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def write_picture(picture: Tensor, path: Path | str) -> None:
+def colours_of(path: Path | str, channels: int) -> tuple[bytes | None, bool]:
+    """Of a picture that can be read: its ICC profile if it fits a result of so many channels, and whether it is opaque.
+
+    A grey profile fits grey alone. The profile of CMYK or of CIELAB fits neither grey nor RGB.
+    """
+    with Image.open(path) as image:
+        profile = image.info.get("icc_profile") or b""
+        fits = profile[16:20] == {1: b"GRAY", 3: b"RGB "}[channels] and image.mode not in ("CMYK", "LAB", "YCbCr")
+        opaque = not image.has_transparency_data or image.convert("RGBA").getchannel("A").getextrema()[0] == 255
+    return profile if fits else None, opaque
+
+
+def write_picture(picture: Tensor, path: Path | str, profile: bytes | None = None) -> None:
     """Writes a ``uint8`` tensor of shape (3, H, W), or grey (1, H, W), to `path`, in the format of its suffix.
 
     The file is written beside `path` and then renamed, so that an interruption leaves no half picture. Folders that
-    are missing are made. JPEG and WebP are written at quality 95.
+    are missing are made. JPEG and WebP are written at quality 95. `profile` is an ICC profile to write into it.
 
     Raises:
         DataError: the suffix is unknown, or the file cannot be written there.
@@ -120,6 +132,6 @@ def write_picture(picture: Tensor, path: Path | str) -> None:
         raise DataError(f"{path} cannot be written: its name must end in one of {', '.join(FORMATS)}.")
     encoded = io.BytesIO()  # encoded in memory, because Pillow hides the reason when a disk is full
     image = Image.fromarray(picture.permute(1, 2, 0).squeeze(2).contiguous().cpu().numpy())
-    image.save(encoded, FORMATS[path.suffix.lower()], quality=95)
+    image.save(encoded, FORMATS[path.suffix.lower()], quality=95, icc_profile=profile)
     with atomic_write(path, DataError) as part:
         part.write_bytes(encoded.getbuffer())

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labkit.data.batches import WITHIN
 from labkit.errors import DataError
 from labkit.models.pool import Pool
 from labkit.networks.layers import Generator
@@ -79,7 +80,7 @@ class Model(nn.Module):
             self.check_size(pictures.shape[2], pictures.shape[3], where=name)
         if values:
             darkest, brightest = (bound.item() for bound in torch.cat([real_a.flatten(), real_b.flatten()]).aminmax())
-            if not (-1.001 <= darkest and brightest <= 1.001):
+            if not (-WITHIN <= darkest and brightest <= WITHIN):
                 raise DataError(
                     f"the batch runs from {darkest:g} to {brightest:g}; the networks expect [-1, 1]. "
                     "labkit.to_float converts uint8 pictures to that range."

@@ -76,6 +76,8 @@ class Step:
         """Computes losses and gradients of one player."""
         with record_function(f"{RANGE}{player} forward"):
             losses = self.losses(player, batch)
+        if losses is None:
+            raise LabkitError(f"the losses of the {player} are None: does a method of yours lack its `return`?")
         with record_function(f"{RANGE}{player} backward"):
             self.backward(sum(losses.values()), player)  # type: ignore[arg-type]  # mypy allows for no loss at all
         return {name: loss.detach() for name, loss in losses.items()}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import math
 import shutil
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,9 +12,9 @@ from typing import Any, TextIO
 
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from labkit import ranks
+from labkit.bars import bar
 from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.data.images import write_picture
 from labkit.errors import DataError, LabkitError, TrainingError, check_overrides
@@ -30,7 +28,6 @@ COLLAPSED = 0.1  # outputs are all alike if they differ by less than this share 
 SURE = 8.0  # a discriminator has won if over `JUDGED` steps the generator's loss is so many times its own ...
 JUDGED = 200
 EARLY = 2000  # ... in the first steps. In long runs that end well it often wins at last
-INTERVAL = 30.0  # seconds between two lines of the progress bar in a log file
 
 
 class Callback:
@@ -201,14 +198,13 @@ def _write(file: TextIO, rows: Iterable[Sequence]) -> None:
 
 
 class Progress(Callback):
-    """Draws tqdm's bar: often in a terminal or a notebook, and every 30 seconds where it goes into a file.
+    """Draws a bar, as `labkit.bars` does.
 
     Beside it are two sums, as in the public reference: the losses of the discriminators, and all the others.
     """
 
     def on_start(self, run: Run) -> None:
-        seconds = 0.1 if sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__") else INTERVAL
-        self.bar = tqdm(initial=run.done, total=run.steps, unit="step", mininterval=seconds, maxinterval=seconds)
+        self.bar = bar(initial=run.done, total=run.steps, unit="step")
 
     def on_step(self, run: Run) -> None:
         self.bar.update()
@@ -290,33 +286,33 @@ def warn_of_discriminators(run: Run) -> None:
             )
 
 
-def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor:
+def sample(run: Run, data: UnpairedData, n: int = 4) -> Tensor | None:
     """Translates `n` test pictures of each domain and writes a grid of them. Warns if a training seems to fail.
 
     Returns:
         the grid, a ``uint8`` tensor of shape (3, H, W): pictures of A above their translations, then, if the model
-        translates B as well, pictures of B above theirs.
+        translates B as well, pictures of B above theirs. None if no test picture can be read any more.
     """
     from torchvision.utils import make_grid  # takes a second, and most processes never draw pictures
 
     warn_of_discriminators(run)
-    rows = []
-    for direction in run.model.directions:
-        pictures = data.test_a if direction == "AtoB" else data.test_b
-        real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
-        fake = run_network(run.translating.translator(direction), real)
-        rows += [in_colours(real), in_colours(fake)]
-        if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
-            warnings.warn(
-                f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does not "
-                "pass, the generator has collapsed: is the cycle loss off, or the learning rate too high?",
-                CollapseWarning,
-                stacklevel=2,
-            )
-    grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
-    if run.folder is not None:
-        try:
+    rows, grid = [], None
+    try:
+        for direction in run.model.directions:
+            pictures = data.test_a if direction == "AtoB" else data.test_b
+            real = to_float(torch.stack([pictures[i] for i in range(min(n, len(pictures)))]))
+            fake = run_network(run.translating.translator(direction), real)
+            rows += [in_colours(real), in_colours(fake)]
+            if len(real) > 1 and fake.std(0).mean() < COLLAPSED * real.std(0).mean():
+                warnings.warn(
+                    f"step {run.done}: {direction} gives nearly the same picture for different inputs. If that does "
+                    "not pass, the generator has collapsed: is the cycle loss off, or the learning rate too high?",
+                    CollapseWarning,
+                    stacklevel=2,
+                )
+        grid = make_grid(to_uint8(torch.cat(rows)), nrow=len(rows[0]), pad_value=255)
+        if run.folder is not None:
             write_picture(grid, run.folder / "samples" / f"{run.done:06d}.png")
-        except DataError as error:  # no reason to lose the training so far
-            warnings.warn(f"step {run.done}: {error}", stacklevel=2)
+    except DataError as error:  # no reason to lose the training so far
+        warnings.warn(f"step {run.done}: {error}", stacklevel=2)
     return grid

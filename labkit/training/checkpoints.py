@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,41 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
             f"{path}: the checkpoint is of another {kind}: {'; '.join(differing)}. Use the same settings, or another "
             f"folder to start again. With the same networks --init-from {path} begins there with these weights."
         )
+
+
+def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
+    """Warns if pictures are others than those of a checkpoint, and says how many. Both are `UnpairedData.files`.
+
+    A picture counts as the same if its name and its bytes are. Copies have other times of change, so these only help to
+    notice domains that are exchanged where all pictures have the same size.
+
+    Raises:
+        CheckpointError: A and B are exchanged, or no picture of either has the name of one that the run has seen.
+    """
+    told, known, exchanged = [], 0, True
+    for k, domain in enumerate("AB"):
+        old, new = saved[k], here[k]
+        own, other = ([_common(new, files, columns) for columns in (1, 2, 3)] for files in (old, saved[1 - k]))
+        known, exchanged = known + own[0], exchanged and other[1:] > own[1:]
+        counts = {"gone": len(old) - own[0], "new": len(new) - own[0], "changed": own[0] - own[1]}
+        if not torch.equal(old[:, :2], new[:, :2]):
+            found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+            told.append(f"of {domain} {found or 'all in another order'}")
+    if exchanged or not known:
+        now = "trainA and trainB exchanged" if exchanged else f"none of these: {'; '.join(told)}"
+        check_settings(path, "run", {"pictures": "trainA and trainB"}, {"pictures": now})
+    if told:
+        warnings.warn(
+            f"{path}: these are not the pictures that the run has seen: {'; '.join(told)}. It goes on with them. If "
+            "there are more or fewer, all come in another order from now on.",
+            stacklevel=2,
+        )
+
+
+def _common(some: Tensor, others: Tensor, columns: int) -> int:
+    """The number of pictures that are in both, by the first columns of `UnpairedData.files`."""
+    first, second = (Counter(map(tuple, files[:, :columns].tolist())) for files in (some, others))
+    return (first & second).total()
 
 
 def read(path: Path | str, device: torch.device | str = "cpu") -> Any:

@@ -16,7 +16,7 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
-from labkit.errors import LabkitError, TrainingError
+from labkit.errors import DataError, LabkitError, TrainingError
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
@@ -107,7 +107,7 @@ def fit(
     pictures = open_data(data)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
-    run = Run(step, steps, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
+    run = Run(step, steps, pictures, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
     agreement, agreed, save_at = ranks.Agreement(), Wishes(), time.monotonic() + 60 * save_minutes
@@ -121,7 +121,10 @@ def fit(
         for batch in stream:
             if schedule is not None:
                 step.scale_lr(schedule(run.done))
-            run.add(step(*batch))
+            try:
+                run.add(step(*batch))
+            except DataError as error:
+                raise DataError(f"{error}{pictures.outside(run.done, seed, batch_size)}") from error
             watchers.tell("on_step")
             late = run.folder is not None and time.monotonic() >= save_at
             wishes = Wishes(watchers.error is not None, signals[0] if signals else 0, late, run.stopping)
@@ -131,7 +134,9 @@ def fit(
                 run.collect_losses()
                 watchers.tell("on_report")
             if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
-                watchers.tell("on_sample", sample(run, pictures))
+                grid = sample(run, pictures)
+                if grid is not None:
+                    watchers.tell("on_sample", grid)
             if ranks.count() == 1:  # several ranks stop together, after their next step
                 agreed = agreed._replace(failed=watchers.error is not None, end=run.stopping)
             if milestone or agreed.save or agreed.stop:
@@ -190,6 +195,8 @@ def _cause(error: Exception, run: Run) -> Exception:
             f"a process that prepares batches died ({reason}), perhaps since memory ran out; {_where_saved(run)}, "
             "with fewer workers if this happens again."
         )
+    if isinstance(error, LabkitError) and str(error).startswith("Caught"):  # what a worker said, below its traceback
+        return type(error)(re.split(rf"^\S*{type(error).__name__}: ", str(error).rstrip(), flags=re.MULTILINE)[-1])
     return error  # of the pictures, here or in a worker
 
 

@@ -15,11 +15,14 @@ from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from labkit import ranks
+from labkit.data.batches import UnpairedData
 from labkit.errors import CheckpointError, TrainingError
 from labkit.locks import locked
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.training import checkpoints
+
+USUAL_CAUSES = " Usual causes: too high a learning rate, or 16-bit arithmetic without loss scaling."
 
 
 @dataclass
@@ -29,8 +32,10 @@ class Run:
     Attributes:
         step: the step that is trained with. Its `model` is the run's.
         steps: the step to train up to.
+        data: the pictures that it trains on.
         folder: of checkpoint and sample pictures, or None if neither is kept.
-        batches: the settings of its batches. A checkpoint with other settings is not resumed.
+        batches: the settings of its batches. A checkpoint with other settings is not resumed. Of pictures in files
+            their names and sizes count, and not how many there are or what their folder is called.
         done: steps done, those before resuming included.
         saved: the step of the newest checkpoint, or 0 if there is none.
         losses: by name, one number for each step up to the last report, with NaN for steps without a loss of this name.
@@ -42,6 +47,7 @@ class Run:
 
     step: Step
     steps: int
+    data: UnpairedData = field(repr=False)
     folder: Path | None = None
     batches: dict[str, Any] = field(default_factory=dict)
     done: int = 0
@@ -99,10 +105,10 @@ class Run:
         for before, losses in enumerate(pending, start=self.done - len(pending)):
             of_step = {name: next(values) for name in losses}
             if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
+                cause = self.data.outside(before, self.batches["seed"], self.batches["batch_size"]) or USUAL_CAUSES
                 raise TrainingError(
                     f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
-                    f"{self.resume_hint()} Usual causes: too high a learning rate, or 16-bit arithmetic without loss "
-                    "scaling."
+                    f"{self.resume_hint()}{cause}"
                 )
             for name in {**self.losses, **of_step}:  # in the order in which they came
                 self.losses.setdefault(name, [torch.nan] * before).append(of_step.get(name, torch.nan))
@@ -139,7 +145,12 @@ def _load(run: Run, folder: Path) -> None:
     state = checkpoints.load(folder, device)
     checkpoints.check_settings(folder, "model", {"kind": state["kind"]}, {"kind": run.model.kind})
     checkpoints.check_settings(folder, "model", state["settings"], run.model.settings)
-    checkpoints.check_settings(folder, "run", state["batches"], run.batches)
+    files = state.get("files", [])  # of an older checkpoint, or of data that are no files, nothing
+    by_file = ("data", "pictures") if files and run.data.files else ()
+    batches = state["batches"] | {name: run.batches[name] for name in by_file}
+    checkpoints.check_settings(folder, "run", batches, run.batches)
+    if by_file:
+        checkpoints.check_pictures(folder, files, run.data.files)
     try:
         run.step.load_state_dict(state["step"])
     except RuntimeError as error:  # of a custom network, whose settings are only its name
@@ -172,6 +183,7 @@ def save_run(run: Run) -> None:
         "kind": run.model.kind,
         "settings": run.model.settings,
         "batches": run.batches,
+        "files": run.data.files,
         "step": run.step.state_dict(),
         **({} if run.average is None else {"average": run.average.state_dict()}),
         "done": run.done,

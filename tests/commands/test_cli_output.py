@@ -10,6 +10,7 @@ import warnings
 import pytest
 
 import labkit
+from labkit import bars
 from labkit.commands import printing
 from labkit.training import callbacks
 from labkit.training.run import Run
@@ -76,12 +77,12 @@ def test_without_a_terminal_the_bar_is_drawn_now_and_then(train, monkeypatch):
     states = [line for line in error.split("\r") if "/10" in line]
     assert len(states) <= 3 and "10/10" in states[-1] and "loss_G=" in states[-1] and "step/s" in states[-1]
     assert "10 steps done" in out and re.search(r"fg \d+\.\d\d %", out)
-    monkeypatch.setattr(callbacks, "INTERVAL", 0)
+    monkeypatch.setattr(bars, "INTERVAL", 0)
     assert len([line for line in train(steps=20)[2].split("\r") if "/20" in line]) > 9
 
 
 def test_the_bar_of_a_run_that_resumes_counts_on(monkeypatch):
-    drawn, run = callbacks.Progress(), Run(step=None, steps=5, done=2)
+    drawn, run = callbacks.Progress(), Run(step=None, steps=5, data=None, done=2)
     for terminal, seconds in ((False, 30), (True, 0.1)):
         monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
         drawn.on_start(run)
@@ -91,7 +92,7 @@ def test_the_bar_of_a_run_that_resumes_counts_on(monkeypatch):
 
 
 def test_beside_the_bar_are_two_numbers_however_many_losses_there_are():
-    drawn, run = callbacks.Progress(), Run(step=None, steps=5)
+    drawn, run = callbacks.Progress(), Run(step=None, steps=5, data=None)
     run.losses = {"D_A": [1.0], "D_B": [0.5], "G_A": [2.0], "cycle_A": [4.0], "idt_A": [math.nan]}
     drawn.on_start(run)
     drawn.on_report(run)

@@ -1,6 +1,7 @@
 """Custom datasets: trained on, resumed, and refused with the reason."""
 
 import random
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import labkit
+from labkit.data.batches import UnpairedData
+from labkit.errors import TrainingError
 
 
 class Shifted(Dataset):
@@ -72,6 +75,15 @@ def test_batches_in_0_to_1_bring_a_warning(tiny, batch):
         labkit.make_step(tiny())(*(half.abs() for half in batch()))
 
 
+@pytest.mark.parametrize("bad", [nan, -inf])
+def test_a_picture_with_numbers_that_are_not_finite_is_named(tiny, bad):
+    data = [tuple(torch.rand(2, 3, 32, 32) * 2 - 1) for _ in range(8)]
+    unseen = UnpairedData("", 32, data, data, [], []).index(0, 5)
+    data[unseen][1][0, 0, 0] = bad
+    with pytest.raises(TrainingError, match=f"step 3: .* of B in item {unseen} .position 5. holds (nan|inf)"):
+        labkit.fit(labkit.make_step(tiny()), data, 8, batch_size=2, report_every=8)
+
+
 def zeros(*shape, dtype=torch.float32):
     return torch.zeros(3, *shape, dtype=dtype)
 
@@ -85,8 +97,14 @@ def zeros(*shape, dtype=torch.float32):
         ([zeros(32, 32)], r"items by number: \(a, b\).*too many values to unpack"),
         ([{"A": zeros(32, 32)}], "items by number.*KeyError: 'B'"),
         ([(zeros(32, 32) + 255,) * 2], r"runs from 255 to 255; the networks expect \[-1, 1\]"),
+        ([(zeros(32, 32), zeros(32, 36))], r"item 0 has shapes \[\(3, 32, 32\), \(3, 32, 36\)\]"),
+        (
+            [(zeros(32, 32),) * 2] * 5 + [(zeros(36, 36),) * 2],
+            "item 5 has .*, item 0 .*: resize or crop all to one size",
+        ),
+        ([(zeros(32, 32), zeros(32, 32) * nan)], r"runs from nan to nan.* The picture of B in item 0 .* holds nan"),
     ],
 )
 def test_what_cannot_be_used_is_refused(tiny, data, message):
     with pytest.raises(labkit.LabkitError, match=message):
-        labkit.fit(labkit.make_step(tiny()), data, 2)
+        labkit.fit(labkit.make_step(tiny()), data, 6, workers=1)

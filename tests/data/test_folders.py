@@ -89,6 +89,14 @@ def test_data_are_printed_without_their_pixels(album):
     assert repr(labkit.fruit(n=4, size=32)) == "FruitData(data='fruit', pictures=[4, 4], size=32)"
 
 
+def test_the_bar_of_reading_is_drawn_now_and_then_in_a_log(album, capsys):
+    for k in range(100, 200):
+        shutil.copy(album / "trainA" / "0.jpg", album / "trainA" / f"{k}.jpg")
+    assert len(labkit.folders(album, size=32).train_a) == 104
+    drawn = capsys.readouterr().err.split("\r")
+    assert "100%" in drawn[-1] and sum("reading trainA" in line for line in drawn) <= 2
+
+
 def test_a_set_without_a_usable_picture_says_why(album):
     with pytest.warns(UserWarning, match="0.jpg is only 40 pixels.*size is 64"):
         with pytest.raises(DataError, match=r"None of the 4 pictures in .*trainA can be used"):

@@ -41,3 +41,13 @@ def test_a_run_may_begin_or_stop_to_have_it(tiny, fruit, tmp_path):
     assert [math.isnan(loss) for loss in run.losses["edge"]] == [True, True, False, True]
     assert [row["edge"] != "" for row in rows(tmp_path)] == [False, False, True, False]
     assert all(math.isfinite(loss) for loss in run.losses["G_A"]) and len(run.losses["G_A"]) == 4
+
+
+class WithoutReturn:
+    def generators(self, batch):
+        super().generators(batch)
+
+
+def test_a_method_without_its_return_is_named(tiny, fruit, tmp_path):
+    with pytest.raises(labkit.LabkitError, match="losses of the generators are None: .* lack its `return`"):
+        train(tiny, fruit, 1, tmp_path, WithoutReturn)

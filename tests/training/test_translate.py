@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageCms
 from torch import nn
 
 import labkit
@@ -135,6 +135,7 @@ def folder(tmp_path):
             "the host.*",
         ),
         (MemoryError(), "MemoryError"),
+        (RuntimeError("could not create a primitive"), "could not create a primitive"),
     ],
 )
 def test_a_picture_that_is_too_large_for_the_memory_is_left_out(folder, error, reason):
@@ -205,3 +206,28 @@ def test_what_ends_a_translation_says_how_many_are_written(tmp_path, monkeypatch
     written = sorted(file.name for file in (tmp_path / "out").iterdir())
     assert written == [f"{i:02}.png" for i in range(len(written))]
     assert f"{len(written)} of 30 pictures are translated" in str(ended.value)
+
+
+RGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+CMYK = RGB.replace(b"RGB ", b"CMYK", 1)  # the colour space of a profile stands in its header
+
+
+@pytest.mark.parametrize(
+    ("mode", "profile", "kept"), [("RGB", RGB, RGB), ("L", RGB, RGB), ("RGB", CMYK, None), ("CMYK", RGB, None)]
+)
+def test_a_profile_is_kept_if_it_fits_and_exif_is_not(tmp_path, mode, profile, kept):
+    exif = Image.Exif()
+    exif[0x010E] = "at home"
+    Image.new(mode, (32, 32)).save(tmp_path / "in.jpg", icc_profile=profile, exif=exif)
+    labkit.translate(Negative(), tmp_path / "in.jpg", tmp_path / "out.jpg")
+    with Image.open(tmp_path / "out.jpg") as result:
+        assert result.info.get("icc_profile") == kept and not result.getexif()
+
+
+def test_transparency_that_became_white_is_told_once(tmp_path):
+    (tmp_path / "in").mkdir()
+    for name, alpha in (("a", 9), ("b", 255), ("c", 0)):
+        Image.new("RGBA", (32, 32), (0, 0, 0, alpha)).save(tmp_path / "in" / f"{name}.png")
+    with pytest.warns(UserWarning, match=r"transparent is white now: .*a\.png and of 1 more") as told:
+        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
+    assert len(told) == 1

@@ -1,0 +1,15 @@
+"""Bars that show progress, on standard error."""
+
+import builtins
+import sys
+from typing import Any
+
+from tqdm.auto import tqdm
+
+INTERVAL = 30.0  # seconds between two lines of a bar in a log file
+
+
+def bar(*arguments: Any, **options: Any) -> tqdm:
+    """tqdm's bar, drawn often in a terminal or a notebook, and every 30 seconds where it goes into a file."""
+    seconds = 0.1 if sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__") else INTERVAL
+    return tqdm(*arguments, mininterval=seconds, maxinterval=seconds, **options)

@@ -1,0 +1,169 @@
+"""Pictures that break during a run, and a run that goes on with other pictures than it began with."""
+
+import os
+import re
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import labkit
+from labkit.data import folders as module
+from labkit.data.images import read_picture
+from labkit.errors import CheckpointError, DataError, PictureWarning
+from labkit.training import checkpoints
+
+
+@pytest.fixture
+def album(tmp_path):
+    """A folder of small noisy photographs, of different sizes, with the same names in both domains."""
+    rng = np.random.default_rng(0)
+    for name, count in {"trainA": 4, "trainB": 3}.items():
+        (tmp_path / "album" / name).mkdir(parents=True)
+        for k in range(count):
+            pixels = rng.integers(0, 256, (40 + k, 52 - count, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "album" / name / f"{k}.png")
+    return tmp_path / "album"
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:300])
+
+
+def smaller(file):
+    Image.new("RGB", (200, 30)).save(file)
+
+
+class Misfortune(labkit.Callback):
+    """Pictures break after the second step, and after the fourth the folder is away."""
+
+    def __init__(self, album):
+        self.album = album
+
+    def on_step(self, run):
+        if run.done == 2:
+            for k, damage in enumerate((cut, smaller, Path.unlink), start=1):
+                damage(self.album / "trainA" / f"{k}.png")
+        if run.done == 9:
+            assert torch.equal(run.data.train_a[3], run.data.train_a[0])
+            self.album.rename(self.album.with_name("away"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.filterwarnings("ignore:step|left out: ")
+def test_a_run_goes_on_without_a_picture_that_breaks_but_not_without_any(tiny, album, monkeypatch, workers):
+    def fit(*callbacks):
+        data, step, run = labkit.folders(album, 32), labkit.make_step(tiny()), album.with_name("run")
+        return labkit.fit(step, data, 24, checkpoint=run, workers=workers, callbacks=callbacks)
+
+    monkeypatch.setattr(module, "IN_MEMORY", 0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(DataError, match=r"^None of the [34] pictures in .* can be used any more. Bring[^\n]*$"):
+            fit(Misfortune(album))
+    said = [str(each.message) for each in told if each.category is PictureWarning]
+    names = sorted(re.search(r"with 0.png in its place: \S*(\d.png)", each)[1] for each in said)
+    assert names == ([] if workers else ["1.png", "2.png", "3.png"]), "what a worker has told is not told again"
+    album.with_name("away").rename(album)
+    with pytest.warns(UserWarning, match="run has seen: of A 3 gone. It goes on"):
+        assert fit().done == 24
+
+
+def test_what_was_decoded_for_a_run_is_not_decoded_again(album, monkeypatch):
+    def decoded(**options):
+        read.clear()
+        data = labkit.folders(album, **{"size": 32, "checked": album.with_name("run"), **options})
+        return sorted(read), data
+
+    def noted(file, channels):
+        read.append(file.name)
+        return read_picture(file, channels)
+
+    read = []
+    monkeypatch.setattr(module, "read_picture", noted)
+    test = ["0.png", "0.png", "1.png", "1.png", "2.png", "2.png", "3.png"]  # the stand-ins
+    assert decoded()[0] == decoded()[0] == sorted(test * 2), "in memory"
+    monkeypatch.setattr(module, "IN_MEMORY", 0)
+    assert decoded()[0] == sorted(test * 2) and decoded()[0] == []
+    smaller(album / "trainA" / "2.png")
+    with pytest.warns(UserWarning, match="left out.*2.png is only 30 pixels"):
+        changed, data = decoded()
+    assert changed == ["2.png"] and len(data.train_a) == 3 and data.files[0].shape == (3, 3)
+    assert not torch.equal(data.train_a[1], data.train_a[2])
+    os.remove(album / "trainA" / "2.png")
+    assert decoded(size=36)[0] and decoded(size=36)[0] == []
+    (album.with_name("run") / "pictures_36.pt").write_text("x")
+    assert decoded(size=36)[0]
+
+
+def exchanged(album):
+    (album / "trainA").rename(album / "x")
+    (album / "trainB").rename(album / "trainA")
+    (album / "x").rename(album / "trainB")
+
+
+def copied(album):
+    shutil.copytree(album, album.with_name("copy"), copy_function=shutil.copyfile)
+    shutil.rmtree(album)
+    album.with_name("copy").rename(album)
+
+
+def renamed(album):
+    for file in album.glob("train?/*"):
+        file.rename(file.with_name(f"x{file.name}"))
+
+
+def of_one_size(album):
+    for second, file in enumerate(album.glob("train?/*")):
+        file.write_bytes(file.read_bytes().ljust(20_000))
+        os.utime(file, (second, second))
+
+
+def forgotten(album):
+    """The checkpoint, as an earlier version wrote it."""
+    state = checkpoints.load(album.with_name("run"))
+    checkpoints.write_checkpoint({**state, "files": []}, album.with_name("run"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([copied, lambda album: album.rename(album.with_name("moved"))], None),
+        ([forgotten], None),
+        ([lambda album: smaller(album / "trainB" / "0.png")], "of B 1 gone. It goes on"),
+        ([lambda album: shutil.copy(album / "trainB/1.png", album / "trainA/0.png")], "of A 1 changed. It goes on"),
+        ([lambda album: os.rename(album / "trainA/3.png", album / "trainB/9.png")], "of A 1 gone; of B 1 new. It goes"),
+        ([lambda album: os.renames(album / "trainA/0.png", album / "trainA/x/0.png")], "of A all in another order"),
+        ([exchanged, copied], "trainA and trainB exchanged.* another folder"),
+        ([of_one_size, exchanged], "trainA and trainB exchanged.* another folder"),
+        ([renamed], "none of these: of A 4 gone, 4 new; of B 3 gone, 3 new.*another folder"),
+        (
+            [forgotten, lambda album: smaller(album / "trainA" / "0.png")],
+            r"another run: pictures=\[4, 3\] there, \[3, 3\]",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:left out")
+def test_a_run_knows_its_pictures_and_not_their_folder(tiny, album, changes, said):
+    def fit(steps):
+        (folder,) = (path.parent for path in album.parent.glob("*/trainA"))
+        run = labkit.fit(labkit.make_step(tiny()), labkit.folders(folder, 32), steps, checkpoint=album.with_name("run"))
+        assert run.done == steps
+
+    of_one_size(album) if of_one_size in changes else None
+    fit(1)
+    for change in changes:
+        change(album)
+    if said and "another folder" in said or forgotten in changes and said:
+        with pytest.raises(CheckpointError, match=said):
+            fit(2)
+    elif said:
+        with pytest.warns(UserWarning, match=said):
+            fit(2)
+    if said is None or "order" in said:
+        with warnings.catch_warnings(action="error"):  # what the run has seen now are these
+            fit(3)
