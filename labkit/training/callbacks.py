@@ -27,19 +27,17 @@ from labtrace.files import atomic_write
 
 LOSSES = "losses.csv"
 COLLAPSED = 0.1  # outputs are all alike if they differ by less than this share of their inputs' differences
-SURE = 8.0  # a discriminator has won if over `JUDGED` steps the generator's loss is so many times its own ...
+SURE = 10.0  # a discriminator has won if over `JUDGED` steps the generator's loss is so many times its own ...
 JUDGED = 200
-EARLY = 2000  # ... in the first steps. In long runs that end well it often wins at last
+EARLY = 1000  # ... in the first steps. In long runs that end well it often wins at last
 INTERVAL = 30.0  # seconds between two lines of the progress bar in a log file
 
 
 class Callback:
     """Override the methods you need, and pass an object of your class in ``labkit.fit(callbacks=[...])``.
 
-    `Run.stop` ends the run early.
-
-    Callbacks are called in their order, under torchrun by rank 0 only. If one raises an error, no other is called
-    until `on_end`. The run is saved first, and then `labkit.fit` raises the error.
+    Callbacks are called in their order, under torchrun by rank 0 only. `Run.stop` ends the run. If a callback raises an
+    error, no other is called until `on_end`. The run is saved first, and then `labkit.fit` raises the error.
     """
 
     def on_start(self, run: Run) -> None:
