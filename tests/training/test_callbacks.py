@@ -151,8 +151,8 @@ def test_without_a_folder_nothing_is_saved(tiny, fruit):
     ("judge", "generator", "steps", "done", "warns"),
     [
         (0.05, 0.9, 200, 200, True),  # least squares
-        (0.03, 9.0, 900, 2000, True),  # cross-entropy
-        (0.13, 0.45, 400, 400, False),  # the strongest of healthy ones
+        (0.03, 9.0, 900, 1000, True),  # cross-entropy
+        (0.08, 0.66, 400, 400, False),  # the strongest of healthy ones, at step 1500
         (0.05, 0.9, 199, 199, False),
         (0.05, 0.9, 9000, 9000, False),  # late
         (-0.4, 4.0, 400, 400, False),  # wgangp
