@@ -52,7 +52,7 @@ def test_grey_folders_train_and_translate_to_colours(tiny, album, tmp_path):
     assert (tmp_path / "run" / "samples" / "000001.png").exists()
 
 
-@pytest.mark.parametrize("settings", [GREY_TO_COLOUR, dict(generator="resnet_3blocks_resize")], ids=str)
+@pytest.mark.parametrize("settings", [GREY_TO_COLOUR, dict(generator="resnet_3blocks_resize", norm="instance_blocks")])
 def test_speed_ups_compute_the_same_on_other_channels_and_when_pixels_are_repeated(tiny, batch, settings):
     real_a, real_b = batch(dtype=torch.float64)
     batches = [real_a[:, : settings.get("channels_a", 3)], real_b]
