@@ -86,9 +86,8 @@ def photographs(folder: Path) -> UnpairedData:
     for number, file in enumerate(file for file in files if not file.name.startswith(DRAWN)):
         whole = read_picture(file)[None].float()
         small = F.interpolate(whole, scale_factor=512 / min(whole.shape[2:]), mode="bilinear", antialias=True)[0]
-        squares = (
-            small.round().clamp(0, 255).unfold(1, SIZE, 32).unfold(2, SIZE, 32).permute(1, 2, 0, 3, 4).flatten(0, 1)
-        )
+        squares = small.round().clamp(0, 255).unfold(1, SIZE, 32).unfold(2, SIZE, 32)
+        squares = squares.permute(1, 2, 0, 3, 4).flatten(0, 1)
         red, green, blue = squares.mean((2, 3)).unbind(1)
         random = torch.Generator().manual_seed(number)
         for domain, wanted in {"a": blue - red >= 12, "b": (red - blue >= 45) & (red > green)}.items():
@@ -161,7 +160,6 @@ def learn(data: UnpairedData, budget: float, runs: dict[str, int], target: Path)
                 row, fakes = judged(run.model, data)
                 spent = run.done * median(seconds[name])
                 rows.append({"name": name, "seed": seed, "steps": run.done, "seconds": spent, **row})
-                print(rows[-1], flush=True)
                 if run.done >= run.steps:
                     shown.append(labkit.to_uint8(fakes[:: len(fakes) // 10][:10]))
 

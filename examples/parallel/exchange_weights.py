@@ -18,14 +18,7 @@ import labkit
 from labtrace.errors import check_known
 
 
-def main(
-    how: str,
-    out: Path,
-    every: int = 64,
-    steps: int = 2000,
-    size: int = 64,
-    width: int = 16,
-) -> None:
+def main(how: str, out: Path, every: int = 64, steps: int = 2000, size: int = 64, width: int = 16) -> None:
     """Trains fruit; `how` is "apart" or "averaged"."""
     check_known("way", how, ("apart", "averaged"))
     with labkit.ranks.process_group():
