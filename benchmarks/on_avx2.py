@@ -26,7 +26,8 @@ def gemm_rate() -> float:
 def main() -> None:
     generator, (ngf, size, batch, rounds), stacks = sys.argv[1], map(int, sys.argv[2:6]), sys.argv[6:]
     torch.set_num_threads(1)
-    torch._inductor.config.cpp.simdlen = 256  # compiled kernels, too, with AVX2 and no more
+    if torch.backends.cpu.get_cpu_capability() == "AVX2":
+        torch._inductor.config.cpp.simdlen = 256  # compiled kernels, too, with AVX2 and no more
     real = [torch.rand(batch, 3, size, size) * 2 - 1 for _ in range(2)]
 
     def model():

@@ -1,4 +1,4 @@
-"""Speed-ups on a processor with AVX2 and no wider units, one thread, float32: what students have."""
+"""Speed-ups on a processor with AVX2 and no wider units, as students have, or with AVX-512: one thread, float32."""
 
 import json
 import os
@@ -8,34 +8,35 @@ from pathlib import Path
 
 import pytest
 
-AVX2 = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    "OMP_NUM_THREADS": "1",
+PROCESSORS = {  # what a newer one is held to, so that it computes as an older one does
+    "AVX2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    },
+    "AVX-512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
 }
 STACKS = (
-    "out_of_place,fused_adam",
     "out_of_place,batched,fused_adam",
+    "winograd",
     "winograd,subpixel,batched,fused_adam",
     "compile,batched,fused_adam",
     "auto",
 )
 CASES = (
-    ("resnet_9blocks", 16, 64, 1, 12),
-    ("resnet_6blocks", 16, 64, 4, 6),
-    ("resnet_6blocks", 16, 128, 1, 6),
-    ("resnet_9blocks", 32, 64, 1, 6),
-    ("resnet_6blocks", 32, 64, 4, 4),
-    ("resnet_9blocks", 32, 128, 1, 3),
-    ("resnet_6blocks", 16, 256, 1, 3),
-    ("resnet_6blocks", 16, 128, 4, 3),
+    ("resnet_9blocks", 64, 256, 1, 3),
+    ("resnet_9blocks", 32, 256, 1, 3),
+    ("resnet_6blocks", 32, 128, 4, 4),
+    ("resnet_6blocks", 32, 128, 1, 6),
+    ("resnet_6blocks", 32, 64, 1, 10),
 )
 
 
+@pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case[:4])))
-def test_speed_ups_with_avx2(report, case):
+def test_speed_ups_on_a_processor(report, case, processor):
     program = Path(__file__).with_name("on_avx2.py")
     command = [sys.executable, str(program), *map(str, case), *STACKS]
-    done = subprocess.run(command, env={**os.environ, **AVX2}, capture_output=True, text=True, check=True)
+    limits = {**os.environ, **PROCESSORS[processor], "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=limits, capture_output=True, text=True, check=True)
     report(**json.loads(done.stdout))
