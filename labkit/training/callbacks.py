@@ -124,7 +124,8 @@ class Callbacks:
         """Puts the callbacks' states into the run, for its checkpoint. The first error is raised later."""
         for name, callback in self.named.items() if self.called else []:
             try:
-                self.run.callbacks[name] = checkpoints.plain(callback.state_dict(), name)
+                if state := checkpoints.plain(callback.state_dict(), name):
+                    self.run.callbacks[name] = state
             except Exception as error:
                 self.error = self.error or error
 
