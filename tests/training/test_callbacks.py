@@ -162,7 +162,7 @@ def test_without_a_folder_nothing_is_saved(tiny, fruit):
 def test_a_discriminator_that_has_won_early_is_told(judge, generator, steps, done, warns):
     losses = {"D_A": steps * [judge], "D_own": steps * [judge], "G_A": steps * [generator], "cycle_A": steps * [1.0]}
     with warnings.catch_warnings(record=True) as caught:
-        callbacks.warn_of_discriminators(Run(step=None, steps=9999, done=done, losses=losses))
+        callbacks.warn_of_discriminators(Run(step=None, steps=9999, data=None, done=done, losses=losses))
     assert [str(one.message).split(" has ")[0] for one in caught] == warns * [f"step {done}: for 200 steps D_A"]
 
 
