@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -103,3 +104,10 @@ def has_batch_norm(model: nn.Module) -> bool:
 def has_dropout(model: nn.Module) -> bool:
     """True if a layer drops values at random, so that a pass depends on random numbers."""
     return any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
+
+
+def no_shared_casts(device: str) -> AbstractContextManager:
+    """Autocast as it is on this type of device ("cuda"), on or off, but without its cache of cast weights."""
+    if not torch.is_autocast_enabled(device):
+        return nullcontext()
+    return torch.autocast(device, torch.get_autocast_dtype(device), cache_enabled=False)

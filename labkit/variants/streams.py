@@ -9,7 +9,7 @@ import torch
 
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.model import Model
-from labkit.variants import SpeedUp
+from labkit.variants import SpeedUp, no_shared_casts
 
 
 class Streams(SpeedUp, CycleGANStep):
@@ -49,11 +49,11 @@ class Streams(SpeedUp, CycleGANStep):
             self.side = tuple(torch.cuda.Stream(device) for _ in journeys)
             # Both cycles add to the gradients of the same weights, on two streams: PyTorch would warn of it.
             torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        main, casts = torch.cuda.current_stream(device), torch.is_autocast_enabled(device.type)
+        main = torch.cuda.current_stream(device)
         cycles = []
         for stream, journey in zip(self.side, journeys, strict=True):
             stream.wait_stream(main)
-            with torch.cuda.stream(stream), torch.autocast(device.type, enabled=casts, cache_enabled=False):
+            with torch.cuda.stream(stream), no_shared_casts(device.type):
                 cycles.append(self.cycle(*journey))
         for stream, cycle in zip(self.side, cycles, strict=True):
             main.wait_stream(stream)
