@@ -17,9 +17,10 @@ from torch import nn
 from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula, require
 from labkit.models.cyclegan import CycleGAN
-from labkit.simulate import replay, step_operators, write_trace
+from labkit.simulate import replay, step_operators
 from labtrace.events import intervals
 from labtrace.events.intervals import busy as right_busy
+from labtrace.replay import write_trace
 from labtrace.tables.gpu import find_gaps
 from labtrace.trace import Trace
 

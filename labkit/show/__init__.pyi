@@ -8,7 +8,5 @@ from labkit.show.progress import picture_rows as picture_rows
 from labkit.show.queue import queue_figure as queue_figure
 from labtrace.show.bars import stamp_text as stamp_text
 from labtrace.show.explorer import trace_explorer as trace_explorer
-from labtrace.show.report import report_data as report_data
-from labtrace.show.report import trace_report as trace_report
 from labtrace.show.style import view as view
 from labtrace.show.views import trace as trace
