@@ -121,9 +121,8 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     table = pandas.DataFrame({"FLOP per byte moved at least": costs["flop_per_byte"]}).rename_axis("network")
     table["GFLOP/s"] = costs["flops"] / costs["median_s"] / 1e9
     x, y = table.columns
-    points = table.reset_index()
-    look = dict(color="network", symbol="network", log_x=True, log_y=True)
-    figure = px.scatter(points, x=x, y=y, title=f"{title}<br><sub>{describe(costs.attrs['stamp'])}</sub>", **look)
+    look = dict(x=x, y=y, color="network", symbol="network", log_x=True, log_y=True)
+    figure = px.scatter(table.reset_index(), title=f"{title}<br><sub>{describe(costs.attrs['stamp'])}</sub>", **look)
     ticks = dict(dtick="D2", tickformat="~g")  # 1, 2, 5, 10
     figure.update_traces(marker_size=13).update_xaxes(**ticks).update_yaxes(**ticks)
     bend = flops_per_s / bytes_per_s
