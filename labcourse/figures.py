@@ -114,7 +114,7 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     Left of the bend memory is the limit, and right of it arithmetic is.
 
     Args:
-        costs: from `labkit.simulate.network_costs`.
+        costs: flops, median_s and flop_per_byte of each network, as in notebook 08.
         flops_per_s, bytes_per_s: the highest rates of this device. See `labkit.measure.roofline`.
         title: of the figure.
     """

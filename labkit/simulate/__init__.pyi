@@ -7,7 +7,6 @@ from labkit.simulate.collectives import SharedStep as SharedStep
 from labkit.simulate.collectives import shared_step as shared_step
 from labkit.simulate.cost_model import ROOFLINES as ROOFLINES
 from labkit.simulate.cost_model import parts_of as parts_of
-from labkit.simulate.costs import network_costs as network_costs
 from labkit.simulate.many_gpus import scaling as scaling
 from labkit.simulate.measured_steps import error_range as error_range
 from labkit.simulate.measured_steps import error_text as error_text
