@@ -105,7 +105,7 @@ class CycleGAN(Model):
     so `labkit.load_model` asks for them again.
 
     `labkit.settings.CycleGANSettings` has the arguments. ``gan_mode="wgangp"`` is without a gradient penalty, as in the
-    reference's CycleGAN, so its discriminators are not bounded. `labkit.models.gradient_penalty` is the missing term.
+    reference's CycleGAN, so its discriminators are not bounded. docs/reference.md adds the missing term.
 
     Args:
         generator: a name, or a custom network: an nn.Module, of which G_A and G_B are copies.
