@@ -42,8 +42,7 @@ from labkit import ranks
 from labkit.data.batches import batches
 from labkit.data.fruit import FruitData
 from labkit.data.images import write_picture
-from labkit.measure import alternate, save, shortfall, step_flops
-from labkit.measure.quality import stamp_with
+from labkit.measure import alternate, save, shortfall, stamp, step_flops
 from labkit.models.model import Model, run_network
 from labkit.models.step import Step
 from labkit.networks.light import LIGHT
@@ -125,6 +124,11 @@ STUDIES: dict[str, tuple[int, dict[str, Training]]] = {  # seeds, and trainings 
         },
     ),
 }
+
+
+def stamp_with(data: FruitData) -> dict:
+    """The stamp of runs: the machine and the data."""
+    return stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
 
 
 def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
