@@ -17,9 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure import alternate, preserving_state
-from labkit.simulate import Cluster, Link, Replay, SharedStep, all_reduce_us, replay
+from labkit.simulate import Cluster, Link, SharedStep, all_reduce_us, replay
 from labkit.simulate.many_gpus import with_collectives
 from labkit.simulate.meta_device import Operator, call_on
+from labtrace.replay import Replay
 
 LARGE = dict(discriminator="n_layers", n_layers=1)  # 92 MB of gradients, in six buckets
 CABLE = 40e6  # bytes a second

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from labcourse.solutions import rounding_outcomes
 from labkit.measure.quality import GOAL, time_to_quality
-from labkit.simulate import GAP_US, Launch, Timeline, error_range, error_text, play, replay_graph
+from labkit.simulate import error_range, error_text
 from labkit.stamp import describe
 from labtrace.errors import check_known
+from labtrace.replay import GAP_US, Launch, Timeline, play, replay_graph
 from labtrace.show.style import EDGE, FAINT, HOST, KERNEL, PLAYERS, UNUSED, WALL, mark_simulated
 from labtrace.show.widgets import WIDE, controlled, slider
 
@@ -113,16 +114,15 @@ def roofline_figure(costs: pandas.DataFrame, flops_per_s: float, bytes_per_s: fl
     Left of the bend memory is the limit, and right of it arithmetic is.
 
     Args:
-        costs: from `labkit.simulate.network_costs`.
+        costs: flops, median_s and flop_per_byte of each network, as in notebook 08.
         flops_per_s, bytes_per_s: the highest rates of this device. See `labkit.measure.roofline`.
         title: of the figure.
     """
     table = pandas.DataFrame({"FLOP per byte moved at least": costs["flop_per_byte"]}).rename_axis("network")
     table["GFLOP/s"] = costs["flops"] / costs["median_s"] / 1e9
     x, y = table.columns
-    points = table.reset_index()
-    look = dict(color="network", symbol="network", log_x=True, log_y=True)
-    figure = px.scatter(points, x=x, y=y, title=f"{title}<br><sub>{describe(costs.attrs['stamp'])}</sub>", **look)
+    look = dict(x=x, y=y, color="network", symbol="network", log_x=True, log_y=True)
+    figure = px.scatter(table.reset_index(), title=f"{title}<br><sub>{describe(costs.attrs['stamp'])}</sub>", **look)
     ticks = dict(dtick="D2", tickformat="~g")  # 1, 2, 5, 10
     figure.update_traces(marker_size=13).update_xaxes(**ticks).update_yaxes(**ticks)
     bend = flops_per_s / bytes_per_s

@@ -13,7 +13,8 @@ from random import Random
 
 from labcourse.solutions import best_interval
 from labkit.measure import amdahl
-from labkit.simulate import Launch, play, ring_us
+from labkit.simulate import ring_us
+from labtrace.replay import Launch, play
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "out" / "examination"
@@ -42,10 +43,8 @@ def host_or_gpu(random: Random) -> Question:
     kernel_us = host_us * random.choice((0.4, 0.5, 0.7, 1.5, 2))
     run = play([Launch("", host_us, kernel_us)] * launches, gap_us=0)
     text = f"A step launches {launches:,} kernels on one stream. The host needs {host_us} us for each launch, and each "
-    text += (
-        f"kernel takes {kernel_us:g} us. How long does the step take, for which share of it is the GPU idle, and how "
-    )
-    text += "many times faster can a CUDA graph make it at most? (Leave out pauses between kernels.)"
+    text += f"kernel takes {kernel_us:g} us. How long does the step take, for which share of it is the GPU idle, and "
+    text += "how many times faster can a CUDA graph make it at most? (Leave out pauses between kernels.)"
     key = f"{run.wall / 1e3:.1f} ms; idle for {run.idle_share:.0%}; at most {run.wall / run.busy:.2f} times faster. "
     bound = "host" if kernel_us < host_us else "GPU"
     return text, f"{key}It is bound by the {bound}: {launches:,} x {max(host_us, kernel_us):g} us."

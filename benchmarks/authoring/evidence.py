@@ -35,12 +35,13 @@ from labkit.errors import LabkitError
 from labkit.measure import pick
 from labkit.measure.tables import from_json, read_results, write_results
 from labkit.models import MODELS
-from labkit.simulate import read_launches, replay, step_operators
+from labkit.simulate import replay, step_operators
 from labkit.simulate.cost_model import Roofline
 from labkit.simulate.meta_device import GPU_ONLY
 from labkit.simulate.operator_replay import HOST_US
 from labtrace.events.dialects import COMPUTE, first_fitting
 from labtrace.files import atomic_write
+from labtrace.replay import read_launches
 
 KEPT_STEPS = 8  # of those recorded; the stamp says that there were more
 MOST_BYTES = 8_000_000  # bytes of a shipped trace; fewer steps are kept if it would be larger

@@ -3,8 +3,8 @@
     python -m benchmarks.authoring.gallery [notebooks/04_two_streams.ipynb ...]    # or: make gallery
 
 Runs each notebook, or all of notebooks/, as `make site` does, and draws its figures with Kaleido, which needs Chrome or
-Chromium. Pictures of notebooks that are not named stay as they are. The README's timeline and the figure of
-docs/trust.md are drawn in any case. A picture has at most 64 colours.
+Chromium. Pictures of notebooks that are not named stay as they are. The README's timeline is drawn in any
+case. A picture has at most 64 colours.
 """
 
 import argparse
@@ -23,13 +23,12 @@ import plotly.graph_objects as go
 from PIL import Image
 
 import labcourse
-import labkit
 import labtrace
 from labcourse.drawings import FOLDER as DRAWINGS
 from tools.website.notebooks import ROOT, executed
 
 GALLERY, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
-TIMELINE, MEASURED = ROOT / "docs" / "timeline.webp", ROOT / "docs" / "measured.webp"
+TIMELINE = ROOT / "docs" / "timeline.webp"
 PLOTLY = "application/vnd.plotly.v1+json"
 ROWS = re.compile(r'<figure role="img" aria-label="(.*?)"')  # of `labkit.show.picture_rows`
 START = "\n## ["  # of a notebook's part of the page
@@ -144,7 +143,6 @@ def main() -> None:
     kaleido.start_sync_server(silence_warnings=True)
     two_steps = labtrace.show.trace(labcourse.public_trace("resnet50_workers0"), "timeline", end_us=360_000)
     keep(render(two_steps, scale=2), TIMELINE)
-    keep(render(labkit.show.measured_figure(), scale=1), MEASURED)
     for path in chosen:
         parts[path.stem[:2]] = run_and_draw(path)
         GALLERY.write_text(HEAD + "".join(f"{START}{parts[key]}" for key in sorted(parts)), encoding="utf-8")

@@ -18,6 +18,7 @@ pictures, then a row a seed. "deviation" writes its models to data/checkpoints a
 training by itself, and two and three of them at once, each `labkit train` with another learning rate.
 """
 
+import itertools
 import math
 import subprocess
 import sys
@@ -42,8 +43,7 @@ from labkit import ranks
 from labkit.data.batches import batches
 from labkit.data.fruit import FruitData
 from labkit.data.images import write_picture
-from labkit.measure import alternate, save, shortfall, step_flops
-from labkit.measure.quality import stamp_with
+from labkit.measure import alternate, save, shortfall, stamp, step_flops
 from labkit.models.model import Model, run_network
 from labkit.models.step import Step
 from labkit.networks.light import LIGHT
@@ -127,6 +127,13 @@ STUDIES: dict[str, tuple[int, dict[str, Training]]] = {  # seeds, and trainings 
 }
 
 
+def write(rows: list[dict], study: str, data: FruitData, folder: Path = DATA, **attrs: object) -> None:
+    """Writes a study's rows, with the stamp of runs: the machine and the data."""
+    table, about = pandas.DataFrame(rows), {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
+    table.attrs = {"stamp": stamp() | about, **attrs}
+    save(table, folder / "quality" / f"{study}.json")
+
+
 def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
     """Trains what the study asks for, seed by seed, and writes what is known after each run into `folder`.
 
@@ -180,10 +187,8 @@ def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
                 step.model.load_state_dict(before.model.state_dict())
             options: dict = dict(report_every=often, sample_every=training.steps, callbacks=[look])
             labkit.fit(step, data, training.steps, training.batch, seed=seed, **options)
-            table = pandas.DataFrame(rows)
             steps = {each: one.steps for each, one in trainings.items()}
-            table.attrs = {"stamp": stamp_with(data), "step_seconds": step_seconds, "steps": steps}
-            save(table, folder / "quality" / f"{study}.json")
+            write(rows, study, data, folder, step_seconds=step_seconds, steps=steps)
             grid = make_grid(labkit.to_uint8(torch.cat(pictures[name])), nrow=STUDY_PICTURES, padding=0)
             write_picture(grid, folder / "quality" / study / f"{name}.png")
             if study == "deviation":
@@ -242,9 +247,7 @@ def learn_together(study: str, data: FruitData) -> None:
                         rows.append(row | labkit.quality(judged, data))
                         print(rows[-1], flush=True)
             if ranks.number() == 0:
-                table = pandas.DataFrame(rows)
-                table.attrs = {"stamp": stamp_with(data), **attrs}
-                save(table, DATA / "quality" / f"{study}.json")
+                write(rows, study, data, **attrs)
 
 
 def times_together(study: str, batch_size: int, size: int) -> Mapping[str, list[float]]:
@@ -298,14 +301,9 @@ def time_full_size() -> None:
 
 def time_jobs(data: FruitData) -> None:
     """Times one to three trainings at once, in turn, since the machine's speed changes."""
-    rows = [
-        {"round": number, "jobs": jobs, "seconds": seconds_of(jobs)}
-        for number in range(JOB_ROUNDS)
-        for jobs in (1, 2, 3)
-    ]
-    table = pandas.DataFrame(rows)
-    table.attrs = {"stamp": stamp_with(data), "steps": JOB_STEPS, "rates": list(JOB_RATES)}
-    save(table, DATA / "quality" / "jobs.json")
+    turns = itertools.product(range(JOB_ROUNDS), (1, 2, 3))
+    rows = [{"round": number, "jobs": jobs, "seconds": seconds_of(jobs)} for number, jobs in turns]
+    write(rows, "jobs", data, steps=JOB_STEPS, rates=list(JOB_RATES))
 
 
 if __name__ == "__main__":

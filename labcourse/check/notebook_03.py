@@ -17,9 +17,9 @@ from torch import nn
 from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula, require
 from labkit.models.cyclegan import CycleGAN
-from labkit.simulate import replay, step_operators, write_trace
+from labkit.simulate import replay, step_operators
 from labtrace.events import intervals
-from labtrace.events.intervals import busy as right_busy
+from labtrace.replay import write_trace
 from labtrace.tables.gpu import find_gaps
 from labtrace.trace import Trace
 
@@ -52,7 +52,7 @@ def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     ]
     for what, begin, end, advice in cases(usual, _other_kernels):
         first, last = _arrays(begin, end)
-        right, wall = right_busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
+        right, wall = intervals.busy(first.copy(), last.copy()), last.max(initial=0) - first.min(initial=0)
         where = f"{what}, begin {begin}, end {end}"
         expect(
             ask(answer, first, last, if_it_fails=f"{where}: {advice}"),
@@ -212,7 +212,7 @@ def hta_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np
     yield end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."
     yield end[begin < last].max() - first, "Those *began* before the last step: HTA asks when they were launched."
     yield (end - begin)[kept].sum(), "That is the sum of the durations. The wall time has the pauses in it, too."
-    yield right_busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."
+    yield intervals.busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."
     yield end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."
     yield end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."
     yield last - first, "A kernel that HTA keeps counts whole, after the last step began, too."

@@ -3,17 +3,14 @@ from labkit.measure.autotune import pick as pick
 from labkit.measure.autotune import remembered as remembered
 from labkit.measure.quality import GOAL as GOAL
 from labkit.measure.quality import shortfall as shortfall
-from labkit.measure.quality import within_spread as within_spread
 from labkit.measure.record import host_profiler as host_profiler
 from labkit.measure.record import preserving_state as preserving_state
-from labkit.measure.record import profiled as profiled
 from labkit.measure.roofline import amdahl as amdahl
 from labkit.measure.roofline import copy_rate as copy_rate
 from labkit.measure.roofline import count as count
 from labkit.measure.roofline import flop_counter as flop_counter
 from labkit.measure.roofline import matmul_rate as matmul_rate
 from labkit.measure.roofline import multiply_adds as multiply_adds
-from labkit.measure.roofline import roofline_seconds as roofline_seconds
 from labkit.measure.roofline import step_flops as step_flops
 from labkit.measure.tables import load as load
 from labkit.measure.tables import save as save

@@ -60,8 +60,8 @@ def compare(
         limit_s: more rounds are measured only if they will have ended so many seconds after the beginning.
 
     Returns:
-        One row a step, and a second row of the baseline ("... again"), whose difference from the first is noise.
-        Numbers are NaN where nothing was measured.
+        One row a step, and a second row of the baseline ("... again", so no other may be called that), whose difference
+        from the first is noise. Numbers are NaN where nothing was measured.
 
         | column | unit | meaning |
         |---|---|---|
@@ -119,8 +119,6 @@ def compare(
         )
     if not rounds >= 6:
         raise LabkitError(f"rounds={rounds!r}: fewer than 6 give no 95% interval. Use at least 6.")
-    if (again := SECOND_BASELINE.format(next(iter(steps)))) in steps:
-        raise LabkitError(f"steps[{again!r}]: the baseline's second row has this name. Give the step another name.")
     with torch.random.fork_rng([batch[0].device] if batch[0].is_cuda else []):
         return _compare(steps, batch, rounds, warmup, clock, time.perf_counter() + limit_s)
 

@@ -16,7 +16,6 @@ from labkit.data.batches import UnpairedData, to_float
 from labkit.data.fruit import FruitData
 from labkit.errors import LabkitError
 from labkit.models.model import Model, run_network
-from labkit.stamp import stamp
 
 if TYPE_CHECKING:
     import pandas
@@ -65,11 +64,6 @@ def mean_difference(a: Tensor, b: Tensor, where: Tensor) -> float:
     """
     difference = (a - b).abs().mean(dim=1, keepdim=True) / 2
     return float(100 * (difference * where).sum() / torch.clamp(where.sum(), min=1))
-
-
-def stamp_with(data: FruitData) -> dict:
-    """The stamp of runs: the machine and the data."""
-    return stamp() | {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
 
 
 def time_to_quality(curves: pandas.DataFrame, fg: float = GOAL["fg"], bg: float = GOAL["bg"]) -> pandas.DataFrame:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,7 +17,7 @@ def adversarial_loss(verdict: Tensor, is_real: bool, mode: str = "lsgan") -> Ten
         is_real: the answer to aim at, True for "real".
         mode: "lsgan" is the mean squared difference (Mao et al. 2017). "vanilla" is the cross-entropy of the verdicts
             taken as logits (Goodfellow et al. 2014). "wgangp" is the mean verdict, negated for "real" (Arjovsky et al.
-            2017), which has no bound unless a `gradient_penalty` is added.
+            2017), which has no bound unless a gradient penalty is added.
     """
     if mode == "wgangp":
         return -verdict.mean() if is_real else verdict.mean()
@@ -27,20 +25,6 @@ def adversarial_loss(verdict: Tensor, is_real: bool, mode: str = "lsgan") -> Ten
     if mode == "lsgan":
         return F.mse_loss(verdict, target)
     return F.binary_cross_entropy_with_logits(verdict, target)
-
-
-def gradient_penalty(
-    discriminator: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, weight: float = 10.0
-) -> Tensor:
-    """`weight` times the mean squared distance from 1 of the gradient's length, at points between `real` and `fake`.
-
-    It is the gradient of the sum of a picture's verdicts with respect to its pixels. For each picture one point is
-    drawn, with torch's random numbers on the CPU. Shapes: both (B, 3, H, W). Source: Gulrajani et al. 2017, equation 3.
-    """
-    share = torch.rand(len(real), 1, 1, 1).to(real)
-    between = (share * real + (1 - share) * fake.detach()).requires_grad_()
-    (gradient,) = torch.autograd.grad(discriminator(between).sum(), between, create_graph=True)
-    return weight * (gradient.flatten(1).norm(dim=1) - 1).square().mean()
 
 
 def cycle_loss(real: Tensor, reconstruction: Tensor, weight: float = 10.0) -> Tensor:

@@ -1,7 +1,7 @@
 """Lighter ResNet generators: narrower everywhere, or with cheaper blocks in the middle, where most of the work is.
 
 Each has the shapes of `ResnetGenerator`, and all but the narrow one its convolutions down and up. (The shallower
-generators are "resnet_6blocks" and "resnet_3blocks".) FLOPs fall further than time: `labkit.simulate.network_costs`
+generators are "resnet_6blocks" and "resnet_3blocks".) FLOPs fall further than time: notebook 08
 shows both.
 """
 

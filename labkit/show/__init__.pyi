@@ -1,14 +1,10 @@
 from labkit.show.comparisons import comparison_figure as comparison_figure
 from labkit.show.comparisons import comparison_report as comparison_report
-from labkit.show.measured import measured_figure as measured_figure
-from labkit.show.progress import FilmStrip as FilmStrip
 from labkit.show.progress import LiveLosses as LiveLosses
 from labkit.show.progress import loss_curves as loss_curves
 from labkit.show.progress import picture_rows as picture_rows
 from labkit.show.queue import queue_figure as queue_figure
 from labtrace.show.bars import stamp_text as stamp_text
 from labtrace.show.explorer import trace_explorer as trace_explorer
-from labtrace.show.report import report_data as report_data
-from labtrace.show.report import trace_report as trace_report
 from labtrace.show.style import view as view
 from labtrace.show.views import trace as trace

@@ -7,16 +7,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from io import BytesIO
 
-import ipywidgets
 import pandas
 import plotly.graph_objects as go
-from IPython.display import HTML, display
+from IPython.display import HTML
 from PIL import Image
 from torch import Tensor
 from torchvision.utils import make_grid
 
 from labkit.data.batches import to_uint8
-from labkit.models.model import run_network
 from labkit.training.run import Run
 from labtrace.show.style import COLOURS
 from labtrace.show.widgets import FigureInPlace
@@ -39,29 +37,6 @@ class LiveLosses:
 
     def __call__(self, run: Run) -> None:
         self.figure.replace(loss_curves(run.losses, run.steps))
-
-
-class FilmStrip:
-    """Translations of the same pictures during a run, a row whenever the losses are reported.
-
-    Pass it as ``labkit.fit(callbacks=[...])``. The rows appear in the output of the cell that trains.
-
-    Args:
-        pictures: test pictures of domain A, (N, 3, H, W) in [-1, 1]. They are the first row.
-    """
-
-    def __init__(self, pictures: Tensor) -> None:
-        self.rows = {"test pictures": pictures}
-        self.shown: ipywidgets.HTML | None = None
-
-    def __call__(self, run: Run) -> None:
-        pictures = self.rows["test pictures"]
-        self.rows[f"after {run.done} steps"] = run_network(run.model.translator("AtoB"), pictures)
-        text = f"Rows of pictures: {', '.join(self.rows)}."
-        if self.shown is None:
-            self.shown = ipywidgets.HTML()
-            display(self.shown)
-        self.shown.value = picture_rows(self.rows, "Translations of the test pictures", text).data
 
 
 def loss_curves(losses: Mapping[str, Sequence[float]], steps: int) -> go.Figure:

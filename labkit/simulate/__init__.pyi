@@ -7,7 +7,6 @@ from labkit.simulate.collectives import SharedStep as SharedStep
 from labkit.simulate.collectives import shared_step as shared_step
 from labkit.simulate.cost_model import ROOFLINES as ROOFLINES
 from labkit.simulate.cost_model import parts_of as parts_of
-from labkit.simulate.costs import network_costs as network_costs
 from labkit.simulate.many_gpus import scaling as scaling
 from labkit.simulate.measured_steps import error_range as error_range
 from labkit.simulate.measured_steps import error_text as error_text
@@ -22,11 +21,3 @@ from labkit.simulate.operator_replay import HOST_US as HOST_US
 from labkit.simulate.operator_replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.operator_replay import replay as replay
 from labkit.simulate.predictions import predict as predict
-from labtrace.replay.launch_queue import GAP_US as GAP_US
-from labtrace.replay.launch_queue import Launch as Launch
-from labtrace.replay.launch_queue import Timeline as Timeline
-from labtrace.replay.launch_queue import play as play
-from labtrace.replay.launch_queue import replay_graph as replay_graph
-from labtrace.replay.recorded_replay import read_launches as read_launches
-from labtrace.replay.trace_file import Replay as Replay
-from labtrace.replay.trace_file import write_trace as write_trace

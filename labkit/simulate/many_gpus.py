@@ -16,7 +16,6 @@ from dataclasses import replace as with_changes
 
 import pandas
 
-from labkit.errors import LabkitError
 from labkit.simulate.clusters import CLUSTERS, Cluster, all_reduce_us
 from labkit.simulate.collectives import Collective, SharedStep
 from labkit.simulate.cost_model import ROOFLINES
@@ -44,7 +43,7 @@ def scaling(
     It ends where no step of the smaller batch size was counted, at the latest with a picture a GPU.
 
     Args:
-        steps: from `shared_step`.
+        steps: one or more, from `shared_step`.
         clusters: by the name of their network.
         gpus: numbers of GPUs.
         host_us: microseconds of host time for every launch: an assumption, vary it.
@@ -70,13 +69,11 @@ def scaling(
         nothing was compared with several.
 
     Raises:
-        LabkitError: the device is unknown, there is no step, or a number of GPUs is not one of whole nodes.
+        LabkitError: the device is unknown, or a number of GPUs is not one of whole nodes.
     """
     check_known("device", device, ROOFLINES)
     roofline = ROOFLINES[device]
     counted = {step.batch_size: step for step in ([steps] if isinstance(steps, SharedStep) else steps)}
-    if not counted:
-        raise LabkitError("steps: there is none. Count at least one with labkit.simulate.shared_step.")
     played = {}
     for size, step in counted.items():
         # Kernels of one stream cannot slow each other down: with a share of 0 that need not be found out.

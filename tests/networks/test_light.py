@@ -7,7 +7,6 @@ import labkit
 from labkit.measure import count, flop_counter, multiply_adds
 from labkit.networks.generators import make_generator
 from labkit.networks.light import LIGHT, SqueezeExcitation, grouped_block, inverted_block, separable_block
-from labkit.simulate import network_costs
 
 each = pytest.mark.parametrize("name", LIGHT)
 
@@ -74,31 +73,6 @@ def test_gates_let_through_between_nothing_and_all():
     assert gates.min() >= 0 and gates.max() <= 1
     assert torch.allclose(gates, gates[..., :1, :1].expand_as(gates)), "one gate a channel"
     assert gates.std((0, 1)).max() > 0, "not the same for all"
-
-
-def test_costs_are_those_of_a_pass_forward_and_backward():
-    networks = {name: make_generator(name, 8) for name in ("resnet_9blocks", "resnet_9blocks_separable")}
-    table = network_costs(networks, torch.zeros(1, 3, 32, 32))
-    full, light = table.loc["resnet_9blocks"], table.loc["resnet_9blocks_separable"]
-    assert full["parameters"] == count(networks["resnet_9blocks"]).parameters
-    forward = count(networks["resnet_9blocks"], 32).flops
-    assert 2.5 * forward < full["flops"] < 3 * forward, "all but the gradient of the picture"
-    assert light["flops"] / full["flops"] < light["bytes_moved"] / full["bytes_moved"], "FLOPs fall further than bytes"
-    assert (table["median_s"] > 0).all()
-    assert all(weight.grad is None for network in networks.values() for weight in network.parameters())
-
-
-def test_a_weight_that_takes_no_part_moves_no_bytes():
-    class Idle(torch.nn.Conv2d):
-        """A convolution with a large weight beside it."""
-
-        def __init__(self):
-            super().__init__(3, 4, 1)
-            self.idle = torch.nn.Linear(500, 500)
-
-    picture = torch.zeros(1, 3, 8, 8)
-    table = network_costs({"idle": Idle(), "plain": torch.nn.Conv2d(3, 4, 1)}, picture)
-    assert table.loc["idle", "bytes_moved"] == table.loc["plain", "bytes_moved"]
 
 
 @pytest.mark.parametrize(("channels", "kernel", "groups"), [((8, 16), 3, 1), ((8, 16), 3, 8), ((8, 4), 1, 2)])

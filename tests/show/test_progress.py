@@ -1,4 +1,4 @@
-"""Figures of a run that trains: its losses, its pictures, and a film strip that grows."""
+"""Figures of a run that trains: its losses and its pictures."""
 
 import re
 from base64 import b64decode
@@ -10,16 +10,6 @@ from PIL import Image
 
 import labkit
 from labkit import show
-
-
-def test_a_film_strip_gets_a_row_for_each_look_with_the_translations_of_that_moment(tiny, fruit):
-    apples = labkit.to_float(fruit.test_a[:3])
-    strip = show.FilmStrip(apples)
-    run = labkit.fit(labkit.make_step(tiny()), fruit, 4, report_every=2, callbacks=[strip])
-    assert list(strip.rows) == ["test pictures", "after 2 steps", "after 4 steps"]
-    assert torch.equal(strip.rows["after 4 steps"], labkit.models.run_network(run.model.G_A, apples))
-    assert not torch.equal(strip.rows["after 2 steps"], strip.rows["after 4 steps"])
-    assert strip.shown.value.count("<img") == 3, "shown while it trains"
 
 
 def test_rows_of_pictures_are_pngs_in_html_with_a_text_alternative():

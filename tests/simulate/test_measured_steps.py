@@ -1,13 +1,13 @@
 """The model beside steps that others measured on GPUs: as close as it is now, or closer."""
 
 import math
+import re
 from pathlib import Path
 
 import pandas
 import pytest
 import simulated_steps
 
-import labkit
 from labkit.simulate import error_range, measured
 from labkit.simulate.operator_replay import RANGES
 
@@ -68,6 +68,8 @@ def test_the_readme_and_the_page_quote_the_table():
     told = f"eight of ten simulated times are {low} to {high} of the measured ones, with a median of {median}"
     assert f"[{many} steps without autocast" in readme and told in readme and f"has {len(table)} of their steps" in page
     assert f"{many} steps without autocast on an A100 and a V100: the median is {median}, {inside} of them lie" in page
+    gallery = (ROOT / "docs" / "gallery.md").read_text("utf-8")
+    assert re.search(r'<img alt="\d+ steps that others measured[^>]* src="gallery/05_04.png">', gallery), "both show it"
     assert f"percentile are {low} and {high}" in page and f"all of them between {least} and {most}" in page
     groups = table[table["seen"] != "fitted"].groupby(["kind", "decides", "device"])["ratio"]
     for names, one in groups:
@@ -79,11 +81,3 @@ def test_every_step_has_a_public_source_and_the_table_says_simulated():
     table = measured()
     assert table["source"].str.startswith("https://github.com/").all() and table["what"].str.len().all()
     assert table.attrs["stamp"]["SIMULATED"] is True
-
-
-def test_the_figure_has_all_steps_and_says_simulated():
-    table = measured()
-    figure = labkit.show.measured_figure()
-    assert sum(len(points.x) for points in figure.data) == (table["seen"] != "fitted").sum() == len(table) - 1
-    median = without_autocast(["A100", "V100", "T4"])["ratio"].median()
-    assert "SIMULATED" in figure.layout.title.text and f"median {median:.2f}" in figure.layout.title.text

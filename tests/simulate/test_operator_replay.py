@@ -12,11 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
 from labkit.measure.roofline import step_flops
-from labkit.simulate import ROOFLINES, replay, step_operators, write_trace
+from labkit.simulate import ROOFLINES, replay, step_operators
 from labkit.simulate.as_on_gpu import AsOnGPU
 from labkit.simulate.cost_model import kernels
 from labkit.simulate.meta_device import GPU_ONLY
 from labkit.variants.registry import SPEEDUPS
+from labtrace.replay import write_trace
 
 
 @pytest.fixture(scope="module")
