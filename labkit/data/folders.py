@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import tomllib
 import warnings
 from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
@@ -37,20 +38,8 @@ IN_MEMORY = 2 << 30  # bytes of a folder's pictures that stay in memory; all set
 STAND_INS = 8  # training pictures that serve as test pictures where there are none
 
 URL = "http://efrosgans.eecs.berkeley.edu/cyclegan/datasets/{name}.zip"
-# Name: SHA-256 of the archive, as published by TensorFlow Datasets in url_checksums/cycle_gan.txt.
-# Cityscapes is absent: its licence keeps the server from offering it.
-PUBLIC_SETS = {
-    "apple2orange": "845a191e9af8926408ea597001cd03a452e3300a1f44a79fe329b3d59f6e3eb8",
-    "cezanne2photo": "3a6c10ca21f9485862f1cbd707744b9dc258954a04631271d23a3605eeb63cff",
-    "facades": "9a31ebf3a31b9b5cd195dd5bf62e9308e00cb94604d1019e3889ac84248695c0",
-    "horse2zebra": "a74d9d392eecca9966b51287a76ca126af473d9de4f3e8fc0e9cda08fa1730a1",
-    "iphone2dslr_flower": "8fcb5e374d631b107e1d961b8c4cd0a186aa2a4ff3e279923f4c426128de7113",
-    "maps": "639534f69dbf9f36bef8d6292a7698006361221f83f0285d7c9ca78afe6e8a9e",
-    "monet2photo": "88f91b00fc228f97c9411fbf1880ec1d119c98f1722e4cfcfaa2fb35fac05b04",
-    "summer2winter_yosemite": "167fe1726807a9d22bd106b4a6c0bd7953b688af924ac1bf967439c4961e49f9",
-    "ukiyoe2photo": "02a2a2fb5ecf425ca1bf86aca7304377da64a2a1d3b86df54eb65e4068bf3b08",
-    "vangogh2photo": "362c3473e70be0944bda08d49d660eafdc2854df55d697835b8186d1d79caaff",
-}
+# Name: SHA-256 of the archive.
+PUBLIC_SETS = tomllib.loads(Path(__file__).with_name("public_sets.toml").read_text(encoding="utf-8"))
 
 
 def folders(
