@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import tomllib
@@ -24,7 +23,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 from labkit import ranks
 from labkit.bars import bar
-from labkit.data.batches import Pictures, UnpairedData
+from labkit.data.batches import Pictures, Stamp, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
 from labkit.errors import DataError, PictureWarning
 from labtrace.errors import check_known
@@ -97,11 +96,11 @@ def folders(
     for_training, for_testing = preparation(preprocess, size, load_size)
     path = Path(path).expanduser()
     files = _find(path)
-    known: set[tuple[int, ...]] = set()
+    known: set[Stamp] = set()
     if checked is not None:
         checked = Path(checked, f"pictures_{size}.pt")
         with suppress(Exception):  # there is no such file yet, or it is damaged: all pictures are decoded
-            known = set(map(tuple, torch.load(checked, weights_only=True).tolist()))
+            known = set(torch.load(checked, weights_only=True))
     sets: dict[str, PictureFiles] = {}
     opened: dict[str, Any] = {}
     for name, key in SETS.items():
@@ -109,10 +108,10 @@ def folders(
         found = files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS]
         sets[key] = PictureFiles(found, transform, size, channels["ab".index(key[-1])])
         opened[key] = sets[key].opened(known)
-    on_disk = [sets[key].stamps for key in sets if opened[key] is sets[key]]
+    on_disk = [stamp for key in sets if opened[key] is sets[key] for stamp in sets[key].stamps]
     if checked is not None and on_disk and ranks.number() == 0:
         with atomic_write(checked, DataError) as part:
-            torch.save(torch.cat(on_disk), part)
+            torch.save(on_disk, part)
     return UnpairedData(
         path.resolve().name,
         size,
@@ -162,7 +161,7 @@ class PictureFiles:
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
     channels: int = 3
-    stamps: Tensor = field(default_factory=Tensor)  # of the files that were opened
+    stamps: list[Stamp] = field(default_factory=list)  # of the files that were opened
     told: Tensor | None = None  # for each file that was opened: whether a process has warned of it
 
     def __len__(self) -> int:
@@ -195,7 +194,7 @@ class PictureFiles:
             return DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
         return self.transform(picture).contiguous()
 
-    def opened(self, known: Container[tuple[int, ...]]) -> Pictures:
+    def opened(self, known: Container[Stamp]) -> Pictures:
         """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
 
         Args:
@@ -204,8 +203,8 @@ class PictureFiles:
         Raises:
             DataError: none can be used.
         """
-        stamps = stamps_of(self.files)
-        new = [k for k, stamp in enumerate(stamps.tolist()) if tuple(stamp) not in known]
+        stamps = [stamp_of(file) for file in self.files]
+        new = [k for k, stamp in enumerate(stamps) if stamp not in known]
         folder, unusable = self.files[0].parent, set()
         kept: list[Tensor] = []
         room = IN_MEMORY if len(new) == len(self) else -1
@@ -224,26 +223,18 @@ class PictureFiles:
         usable = [k for k in range(len(self)) if k not in unusable]
         if not usable:
             raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
-        self.files, self.stamps = [self.files[k] for k in usable], stamps[usable]
+        self.files, self.stamps = [self.files[k] for k in usable], [stamps[k] for k in usable]
         if room < 0:
             self.told = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
             return self
         return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
 
 
-def stamps_of(files: list[Path]) -> Tensor:
-    """Of each file a hash of its own name, its bytes, and its last change in nanoseconds, int64 (N, 3).
-
-    They tell without decoding whether pictures are the same. A file that is missing has -1 bytes.
-    """
-    rows = []
-    for file in files:
-        name = hashlib.blake2b(os.fsencode(file.name), digest_size=8).digest()
-        about = [-1, -1]
-        with suppress(OSError):  # of a link to nothing, for example
-            about = [file.stat().st_size, file.stat().st_mtime_ns]
-        rows.append([int.from_bytes(name, "big", signed=True), *about])
-    return torch.tensor(rows)
+def stamp_of(file: Path) -> Stamp:
+    """What tells without decoding whether a picture is the same. A file that is missing has -1 bytes."""
+    with suppress(OSError):  # of a link to nothing, for example
+        return file.name, file.stat().st_size, file.stat().st_mtime_ns
+    return file.name, -1, -1
 
 
 def _find(path: Path) -> dict[str, list[Path]]:

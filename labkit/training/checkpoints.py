@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from labkit.data.batches import Stamp
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import CheckpointError, LabkitError, TrainingError
 from labkit.models import MODELS
@@ -123,7 +124,7 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
         )
 
 
-def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
+def check_pictures(path: Path, saved: list[list[Stamp]], here: list[list[Stamp]]) -> None:
     """Warns if pictures are others than those of a checkpoint, and says how many. Both are `UnpairedData.files`.
 
     A picture counts as the same if its name and its bytes are. Copies have other times of change, so these only help to
@@ -138,7 +139,7 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
         own, other = ([_common(new, files, columns) for columns in (1, 2, 3)] for files in (old, saved[1 - k]))
         known, exchanged = known + own[0], exchanged and other[1:] > own[1:]
         counts = {"gone": len(old) - own[0], "new": len(new) - own[0], "changed": own[0] - own[1]}
-        if not torch.equal(old[:, :2], new[:, :2]):
+        if [stamp[:2] for stamp in old] != [stamp[:2] for stamp in new]:
             found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
             told.append(f"of {domain} {found or 'all in another order'}")
     if exchanged or not known:
@@ -152,9 +153,9 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
         )
 
 
-def _common(some: Tensor, others: Tensor, columns: int) -> int:
-    """The number of pictures that are in both, by the first columns of `UnpairedData.files`."""
-    first, second = (Counter(map(tuple, files[:, :columns].tolist())) for files in (some, others))
+def _common(some: list[Stamp], others: list[Stamp], columns: int) -> int:
+    """The number of pictures that are in both, by the first columns of their stamps."""
+    first, second = (Counter(stamp[:columns] for stamp in files) for files in (some, others))
     return (first & second).total()
 
 
