@@ -18,7 +18,7 @@ from labkit.devices import out_of_memory
 from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator, channels_of
-from labtrace.errors import check_exists, check_known
+from labtrace.errors import check_at_least, check_exists, check_known
 
 
 def translate(
@@ -66,8 +66,7 @@ def translate(
         >>> [path.name for path in labkit.translate(model, "photos/trainA", "album")]
         ['0.png', '1.png']
     """
-    if size is not None and size < 1:
-        raise LabkitError(f"size={size}: a number of pixels, at least 1, is needed.")
+    check_at_least(1, size=1 if size is None else size)
     network = model.translator(direction) if isinstance(model, Model) else model
     for channels in model.channels if isinstance(model, Model) else (channels_of(network),):
         check_known("channels", channels, IN_FILES)
