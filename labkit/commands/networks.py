@@ -72,8 +72,8 @@ def export(target: Path, *, run: Path, direction: str = "AtoB", reference: bool 
     if reference:
         typer.echo("\n".join(map(str, labkit.export_reference(run, target))))
         return
-    path, difference = labkit.export(run, target, direction)
-    typer.echo(f"{path}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
+    difference = labkit.export(run, target, direction)
+    typer.echo(f"{target}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
 
 
 def score(real: Path, fake: Path, *, device: str = "auto") -> None:
