@@ -43,13 +43,7 @@ def translate(
         model = load(run, labkit.pick_device(device))
         wanted = targets_of(source, target, True, skip_existing)
         written = labkit.translate(
-            model,
-            source,
-            target,
-            direction,
-            size=size,
-            overwrite=overwrite,
-            skip_existing=skip_existing,
+            model, source, target, direction, size=size, overwrite=overwrite, skip_existing=skip_existing
         )
         typer.echo("\n".join(map(str, written)))
         if len(written) < len(wanted):  # a warning has named those that are left out

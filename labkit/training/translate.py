@@ -140,7 +140,8 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
 
         picture = resized(size, size)(picture)
     height, width = picture.shape[1:]
-    sides = [_fitting_side(network, side) for side in (height, width)]
+    multiple = network.size_multiple
+    sides = [max(network.min_size, math.ceil(side / multiple) * multiple) for side in (height, width)]
     mirrored = np.pad(picture.numpy(), ((0, 0), (0, sides[0] - height), (0, sides[1] - width)), "symmetric")
     try:
         result = run_network(network, to_float(torch.from_numpy(mirrored)[None]))[0]
@@ -158,8 +159,3 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
             "`size_multiple` has to say which sides of pictures it takes."
         )
     return to_uint8(result[:, :height, :width])
-
-
-def _fitting_side(network: Generator, side: int) -> int:
-    """The smallest side that the network takes and that is no shorter than this one."""
-    return max(network.min_size, math.ceil(side / network.size_multiple) * network.size_multiple)
