@@ -227,14 +227,11 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: Path | str):
         self.folder = folder
-        self.writer: Any = None
 
     def on_start(self, run: Run) -> None:
-        self.reported = run.done
-        if run.done < run.steps:
-            from torch.utils.tensorboard import SummaryWriter  # takes a second
+        from torch.utils.tensorboard import SummaryWriter  # takes a second
 
-            self.writer = SummaryWriter(str(self.folder), purge_step=run.done + 1)
+        self.reported, self.writer = run.done, SummaryWriter(str(self.folder), purge_step=run.done + 1)
 
     def on_report(self, run: Run) -> None:
         for player, rate in run.step.lr_now.items():
@@ -249,8 +246,7 @@ class TensorBoard(Callback):
         self.writer.add_image("samples", grid, run.done)
 
     def on_end(self, run: Run) -> None:
-        if self.writer is not None:
-            self.writer.close()
+        self.writer.close()
 
 
 class CollapseWarning(UserWarning):
