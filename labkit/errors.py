@@ -14,10 +14,6 @@ class DataError(LabkitError):
     """A picture, a folder of pictures, a download or a batch cannot be used."""
 
 
-class PictureWarning(UserWarning):
-    """A picture cannot be used any more, and another takes its place."""
-
-
 class CheckpointError(LabkitError):
     """A checkpoint is missing, damaged, or belongs to other settings."""
 

@@ -25,7 +25,7 @@ from labkit import ranks
 from labkit.bars import bar
 from labkit.data.batches import Pictures, Stamp, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
-from labkit.errors import DataError, PictureWarning
+from labkit.errors import DataError
 from labtrace.errors import check_known
 from labtrace.files import atomic_write
 
@@ -176,7 +176,7 @@ class PictureFiles:
             if isinstance(other := self.attempt(k), Tensor):
                 if not self.told[index]:
                     text = f"left out, with {self.files[k].name} in its place: {picture}"
-                    warnings.warn(text, PictureWarning, stacklevel=2)
+                    warnings.warn(text, stacklevel=2)
                     self.told[index] = True
                 return other
         raise DataError(
