@@ -29,10 +29,12 @@ def test_each_command_names_itself(program):
     assert (done.stdout, done.stderr) == (f"{program} {labkit.__version__}\n", "")
 
 
-def test_json_is_all_there_is_on_standard_output(train, tmp_path):
+def test_json_is_all_there_is_on_standard_output_and_nothing_after_an_error(train, tmp_path):
     status, out, error = train("--json")
     result = json.loads(out)
     assert status == 0 and out.count("\n") == 1 and "2/2" in error
+    status, nothing, error = train("--json", "--speedups", "bf61")
+    assert (status, nothing) == (1, "") and "did you mean 'bf16'" in error
     assert list(result) == ["folder", "steps", "losses", "seconds", "scores"]
     assert result["folder"] == str(tmp_path / "run") and result["steps"] == 2 and result["seconds"] > 0
     assert {"fg", "bg"} <= result["scores"].keys() and {"G_A", "D_A"} <= result["losses"].keys()
@@ -44,11 +46,6 @@ def test_of_several_ranks_with_json_the_first_alone_prints(capsys, monkeypatch, 
     with printing(as_json=True):
         print("done")
     assert capsys.readouterr() == ("", said)
-
-
-def test_json_leaves_standard_output_empty_after_an_error(train):
-    status, out, error = train("--json", "--speedups", "bf61")
-    assert (status, out) == (1, "") and "did you mean 'bf16'" in error
 
 
 def test_quiet_prints_errors_only(train, monkeypatch):
