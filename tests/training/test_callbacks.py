@@ -132,7 +132,7 @@ OWN = type("Own", (labkit.Callback,), {"on_raport": print})()
     ("wrong", "message"),
     [
         *((wrong, "give functions of the run, or objects of a labkit.Callback") for wrong in (Diary, "print")),
-        (OWN, "Own overrides nothing of a callback.*Did you mean 'on_report'"),
+        (OWN, "Own overrides nothing of a callback.*did you mean 'on_report'"),
     ],
 )
 def test_what_is_no_callback_or_overrides_nothing_is_refused(tiny, fruit, wrong, message):
