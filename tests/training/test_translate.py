@@ -130,10 +130,7 @@ def folder(tmp_path):
     ("error", "reason"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB."), "CUDA out of memory"),
-        (
-            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9000000 bytes."),
-            "the host.*",
-        ),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."), "the host.*"),
         (MemoryError(), "MemoryError"),
         (RuntimeError("could not create a primitive"), "could not create a primitive"),
     ],
