@@ -61,11 +61,10 @@ def export(target: Path, *, run: Path, direction: str = "AtoB", reference: bool 
         direction: AtoB or BtoA. --reference writes both.
         reference: Write the networks as the public reference saves them.
     """
-    if not reference:
-        importlib.import_module(WRITERS.get(target.suffix, "torch"))  # its extra is named, which brings PyTorch, too
     if reference:
         typer.echo("\n".join(map(str, labkit.export_reference(run, target))))
         return
+    importlib.import_module(WRITERS.get(target.suffix, "torch"))  # its extra is named, which brings PyTorch, too
     difference = labkit.export(run, target, direction)
     typer.echo(f"{target}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
 
