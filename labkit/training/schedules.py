@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from labtrace.errors import check_at_least
+from labkit.errors import LabkitError
 
 
 def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int], float]:
@@ -25,7 +25,8 @@ def linear_schedule(constant: int, decay: int, epoch: int = 1) -> Callable[[int]
         >>> factor(0), factor(149), factor(199)
         (1.0, 0.5, 0.0)
     """
-    check_at_least(0, constant=constant, decay=decay)
+    if min(constant, decay) < 0:
+        raise LabkitError(f"linear_schedule: constant={constant}, decay={decay} steps; neither can be negative.")
     return lambda done: max(0.0, 1 - max(0, done // epoch + 1 - constant // epoch) / (decay // epoch + 1))
 
 
