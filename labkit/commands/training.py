@@ -70,7 +70,7 @@ def train(
         lr: Adam's learning rate, or one for each player: generators=2e-4,discriminators=1e-4.
         lr_policy: How the learning rate falls: linear, step or cosine.
         ema: Average the weights over steps, to translate with: 0.999, for example (0: never).
-        decay_steps: With linear, the last steps, in which it falls. With step, the steps from one fall to the next.
+        decay_steps: With linear, the last steps, in which it falls. With step, the steps between falls.
         seed: Seed of the initial weights and the batches.
 
     Saving, and what is printed:
