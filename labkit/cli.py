@@ -12,7 +12,6 @@ from labkit.commands.measuring import compare, profile, speedups
 from labkit.commands.networks import export, score, translate
 from labkit.commands.sweeping import sweep
 from labkit.commands.training import defaults, train
-from labkit.errors import PictureWarning
 from labtrace.cli import WHOLE, report
 from labtrace.watch import watch
 
@@ -51,6 +50,6 @@ def run_rank() -> None:
     with labkit.ranks.process_group():
         if labkit.ranks.number() > 0:
             warnings.simplefilter("ignore")
-            warnings.simplefilter("default", PictureWarning)  # it may be the only rank that has seen the picture
+            warnings.filterwarnings("default", "left out, with")  # it may be the only rank that has seen the picture
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
         app()

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 
-from labtrace.errors import LabError
+from labtrace.errors import LabError, did_you_mean
 
 LabkitError = LabError  # the same class, so that to catch it catches errors of recordings, too
 
 
 class DataError(LabkitError):
     """A picture, a folder of pictures, a download or a batch cannot be used."""
-
-
-class PictureWarning(UserWarning):
-    """A picture cannot be used any more, and another takes its place."""
 
 
 class CheckpointError(LabkitError):
@@ -37,9 +32,8 @@ def check_overrides(given: type, known: Collection[str], bases: Collection[type]
     """
     names = [name for base in given.__mro__ if base not in bases and base is not object for name in vars(base)]
     if set(names).isdisjoint(known):
-        close = [match for name in names if name[:2] != "__" for match in difflib.get_close_matches(name, known, n=1)]
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = next((near for name in names if name[:2] != "__" and (near := did_you_mean(name, [*known]))), "")
         raise LabkitError(
-            f"{given.__name__} overrides nothing of a {what}, so it would change nothing.{hint} "
-            f"There are: {', '.join(known)}."
+            f"{given.__name__} overrides nothing of a {what}{hint}, so it would change nothing. There are: "
+            f"{', '.join(known)}."
         )

@@ -47,11 +47,7 @@ def speedups() -> None:
 
 
 def compare(
-    stacks: list[str] | None = None,
-    *,
-    out: Path = Path("out", "compare"),
-    data: str = "fruit",
-    **model_options: Any,
+    stacks: list[str] | None = None, *, out: Path = Path("out", "compare"), data: str = "fruit", **model_options: Any
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline.
 

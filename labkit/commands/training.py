@@ -70,7 +70,7 @@ def train(
         lr: Adam's learning rate, or one for each player: generators=2e-4,discriminators=1e-4.
         lr_policy: How the learning rate falls: linear, step or cosine.
         ema: Average the weights over steps, to translate with: 0.999, for example (0: never).
-        decay_steps: With linear, the last steps, in which it falls. With step, the steps from one fall to the next.
+        decay_steps: With linear, the last steps, in which it falls. With step, the steps between falls.
         seed: Seed of the initial weights and the batches.
 
     Saving, and what is printed:
@@ -97,9 +97,7 @@ def train(
     recipe = setup.recipe
     with printing(quiet, as_json):
         network = setup.make(seed)
-        if init_from and (out / checkpoints.FILE).exists():
-            typer.echo(f"{out}: this run goes on from its own checkpoint, so --init-from is ignored")
-        elif init_from:
+        if init_from and not (out / checkpoints.FILE).exists():  # else the run goes on from its own checkpoint
             loaded = labkit.init_from(network, init_from)
             new = ", ".join(name for name, _ in network.named_children() if name not in loaded)
             rest = f". {new} start from random weights" if new else ""

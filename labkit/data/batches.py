@@ -22,6 +22,8 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 PREFETCH = 4  # batches that each worker prepares in advance
 WITHIN = 1.001  # the largest number in pictures: 1, and what rounding adds
 
+Stamp = tuple[str, int, int]  # of a picture's file: its name, its bytes, and its last change in nanoseconds
+
 
 class Pictures(Protocol):
     """A set of pictures, each a ``uint8`` tensor of shape (3, H, W): a list, one large tensor, or files on disk."""
@@ -39,7 +41,7 @@ class UnpairedData:
     and high and are cropped at random to (3, size, size). Test pictures already have that size. With `whole`, the
     height and width of all training pictures, they are not cropped. `flip` says whether half of them are mirrored, left
     to right. `options` are further settings that change the pictures. `files` tells the training pictures from others
-    if they are files: for A and for B of each a hash of its name, its bytes, and when it was changed, int64 (N, 3).
+    if they are files, for A and for B, each by its stamp.
     """
 
     name: str
@@ -51,7 +53,7 @@ class UnpairedData:
     flip: bool = field(default=True, kw_only=True)
     whole: tuple[int, int] | None = field(default=None, kw_only=True)
     options: dict[str, Any] = field(default_factory=dict, kw_only=True)
-    files: list[Tensor] = field(default_factory=list, kw_only=True)
+    files: list[list[Stamp]] = field(default_factory=list, kw_only=True)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())  # not the pixels

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
+import tomllib
 import warnings
 from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +23,9 @@ from torchvision.transforms import InterpolationMode, v2
 
 from labkit import ranks
 from labkit.bars import bar
-from labkit.data.batches import Pictures, UnpairedData
+from labkit.data.batches import Pictures, Stamp, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
-from labkit.errors import DataError, PictureWarning
+from labkit.errors import DataError
 from labtrace.errors import check_known
 from labtrace.files import atomic_write
 
@@ -37,20 +37,8 @@ IN_MEMORY = 2 << 30  # bytes of a folder's pictures that stay in memory; all set
 STAND_INS = 8  # training pictures that serve as test pictures where there are none
 
 URL = "http://efrosgans.eecs.berkeley.edu/cyclegan/datasets/{name}.zip"
-# Name: SHA-256 of the archive, as published by TensorFlow Datasets in url_checksums/cycle_gan.txt.
-# Cityscapes is absent: its licence keeps the server from offering it.
-PUBLIC_SETS = {
-    "apple2orange": "845a191e9af8926408ea597001cd03a452e3300a1f44a79fe329b3d59f6e3eb8",
-    "cezanne2photo": "3a6c10ca21f9485862f1cbd707744b9dc258954a04631271d23a3605eeb63cff",
-    "facades": "9a31ebf3a31b9b5cd195dd5bf62e9308e00cb94604d1019e3889ac84248695c0",
-    "horse2zebra": "a74d9d392eecca9966b51287a76ca126af473d9de4f3e8fc0e9cda08fa1730a1",
-    "iphone2dslr_flower": "8fcb5e374d631b107e1d961b8c4cd0a186aa2a4ff3e279923f4c426128de7113",
-    "maps": "639534f69dbf9f36bef8d6292a7698006361221f83f0285d7c9ca78afe6e8a9e",
-    "monet2photo": "88f91b00fc228f97c9411fbf1880ec1d119c98f1722e4cfcfaa2fb35fac05b04",
-    "summer2winter_yosemite": "167fe1726807a9d22bd106b4a6c0bd7953b688af924ac1bf967439c4961e49f9",
-    "ukiyoe2photo": "02a2a2fb5ecf425ca1bf86aca7304377da64a2a1d3b86df54eb65e4068bf3b08",
-    "vangogh2photo": "362c3473e70be0944bda08d49d660eafdc2854df55d697835b8186d1d79caaff",
-}
+# Name: SHA-256 of the archive.
+PUBLIC_SETS = tomllib.loads(Path(__file__).with_name("public_sets.toml").read_text(encoding="utf-8"))
 
 
 def folders(
@@ -108,11 +96,11 @@ def folders(
     for_training, for_testing = preparation(preprocess, size, load_size)
     path = Path(path).expanduser()
     files = _find(path)
-    known: set[tuple[int, ...]] = set()
+    known: set[Stamp] = set()
     if checked is not None:
         checked = Path(checked, f"pictures_{size}.pt")
         with suppress(Exception):  # there is no such file yet, or it is damaged: all pictures are decoded
-            known = set(map(tuple, torch.load(checked, weights_only=True).tolist()))
+            known = set(torch.load(checked, weights_only=True))
     sets: dict[str, PictureFiles] = {}
     opened: dict[str, Any] = {}
     for name, key in SETS.items():
@@ -120,10 +108,10 @@ def folders(
         found = files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS]
         sets[key] = PictureFiles(found, transform, size, channels["ab".index(key[-1])])
         opened[key] = sets[key].opened(known)
-    on_disk = [sets[key].stamps for key in sets if opened[key] is sets[key]]
+    on_disk = [stamp for key in sets if opened[key] is sets[key] for stamp in sets[key].stamps]
     if checked is not None and on_disk and ranks.number() == 0:
         with atomic_write(checked, DataError) as part:
-            torch.save(torch.cat(on_disk), part)
+            torch.save(on_disk, part)
     return UnpairedData(
         path.resolve().name,
         size,
@@ -173,7 +161,7 @@ class PictureFiles:
     transform: Transform = Tensor.contiguous
     min_size: int = 1  # pixels that the shorter side must have
     channels: int = 3
-    stamps: Tensor = field(default_factory=Tensor)  # of the files that were opened
+    stamps: list[Stamp] = field(default_factory=list)  # of the files that were opened
     told: Tensor | None = None  # for each file that was opened: whether a process has warned of it
 
     def __len__(self) -> int:
@@ -188,7 +176,7 @@ class PictureFiles:
             if isinstance(other := self.attempt(k), Tensor):
                 if not self.told[index]:
                     text = f"left out, with {self.files[k].name} in its place: {picture}"
-                    warnings.warn(text, PictureWarning, stacklevel=2)
+                    warnings.warn(text, stacklevel=2)
                     self.told[index] = True
                 return other
         raise DataError(
@@ -206,7 +194,7 @@ class PictureFiles:
             return DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
         return self.transform(picture).contiguous()
 
-    def opened(self, known: Container[tuple[int, ...]]) -> Pictures:
+    def opened(self, known: Container[Stamp]) -> Pictures:
         """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
 
         Args:
@@ -215,8 +203,8 @@ class PictureFiles:
         Raises:
             DataError: none can be used.
         """
-        stamps = stamps_of(self.files)
-        new = [k for k, stamp in enumerate(stamps.tolist()) if tuple(stamp) not in known]
+        stamps = [stamp_of(file) for file in self.files]
+        new = [k for k, stamp in enumerate(stamps) if stamp not in known]
         folder, unusable = self.files[0].parent, set()
         kept: list[Tensor] = []
         room = IN_MEMORY if len(new) == len(self) else -1
@@ -235,26 +223,18 @@ class PictureFiles:
         usable = [k for k in range(len(self)) if k not in unusable]
         if not usable:
             raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
-        self.files, self.stamps = [self.files[k] for k in usable], stamps[usable]
+        self.files, self.stamps = [self.files[k] for k in usable], [stamps[k] for k in usable]
         if room < 0:
             self.told = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
             return self
         return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
 
 
-def stamps_of(files: list[Path]) -> Tensor:
-    """Of each file a hash of its own name, its bytes, and its last change in nanoseconds, int64 (N, 3).
-
-    They tell without decoding whether pictures are the same. A file that is missing has -1 bytes.
-    """
-    rows = []
-    for file in files:
-        name = hashlib.blake2b(os.fsencode(file.name), digest_size=8).digest()
-        about = [-1, -1]
-        with suppress(OSError):  # of a link to nothing, for example
-            about = [file.stat().st_size, file.stat().st_mtime_ns]
-        rows.append([int.from_bytes(name, "big", signed=True), *about])
-    return torch.tensor(rows)
+def stamp_of(file: Path) -> Stamp:
+    """What tells without decoding whether a picture is the same. A file that is missing has -1 bytes."""
+    with suppress(OSError):  # of a link to nothing, for example
+        return file.name, file.stat().st_size, file.stat().st_mtime_ns
+    return file.name, -1, -1
 
 
 def _find(path: Path) -> dict[str, list[Path]]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from labkit.data.batches import UnpairedData
 from labkit.data.textures import Dice, background, blend, colour, inside, noise, pixel_centres
-from labkit.errors import DataError
+from labtrace.errors import check_at_least
 
 SMALLEST = 16  # pixels: below, a fruit is a handful of pixels
 TEST_SCENES = 64
@@ -76,7 +76,7 @@ def fruit(n: int = 1000, size: int = 64, seed: int = 0) -> FruitData:
     Scene i does not depend on `n`, and is composed alike at every size.
 
     Raises:
-        DataError: if `n` is below 1 or `size` below 16.
+        LabkitError: if `n` is below 1 or `size` below 16.
 
     Example:
         >>> data = labkit.fruit(n=2, size=32)
@@ -89,10 +89,9 @@ def fruit(n: int = 1000, size: int = 64, seed: int = 0) -> FruitData:
 
 
 def training_pictures(n: int, size: int, seed: int) -> tuple[Painted, Painted]:
-    """Apples and oranges to train on, `n` of each, none of them painted yet. Raises `DataError` as `fruit` does."""
-    if n < 1:
-        raise DataError(f"fruit(n={n}): there must be at least one training picture per domain. Set n to 1 or more.")
-    _check_size(size)
+    """Apples and oranges to train on, `n` of each, none of them painted yet. Raises errors as `fruit` does."""
+    check_at_least(1, n=n)
+    check_at_least(SMALLEST, size=size)
     return Painted(_apple, FIRST_OF_A, n, size, seed), Painted(_orange, FIRST_OF_B, n, size, seed)
 
 
@@ -104,16 +103,11 @@ def scenes(indices: Sequence[int], size: int = 64, seed: int = 0) -> tuple[Tenso
         ``bool`` tensor of shape (N, 1, size, size).
 
     Raises:
-        DataError: if `size` is below 16.
+        LabkitError: if `size` is below 16.
     """
-    _check_size(size)
+    check_at_least(SMALLEST, size=size)
     (apples, oranges), mask = _render([_apple, _orange], indices, size, seed)
     return apples, oranges, mask
-
-
-def _check_size(size: int) -> None:
-    if size < SMALLEST:
-        raise DataError(f"Fruit at size={size} pixels cannot be told apart. Set size to {SMALLEST} or more.")
 
 
 def _render(painters: Sequence[Painter], indices: Sequence[int], size: int, seed: int) -> tuple[Tensor, Tensor]:

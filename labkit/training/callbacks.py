@@ -145,7 +145,7 @@ class Callbacks:
 class KeepEvery(Callback):
     """Keeps a copy of the checkpoint of every `steps`-th step: ``kept/<step>.pt`` in the run's folder.
 
-    ``labkit.load_model(folder, step=...)`` loads it. The sample grid of that step is among the others.
+    `labkit.load_model` takes this file. The sample grid of that step is among the others.
     """
 
     def __init__(self, steps: int):
@@ -154,13 +154,9 @@ class KeepEvery(Callback):
     def saves(self, run: Run) -> bool:
         return run.folder is not None and run.done % self.steps == 0
 
-    def on_start(self, run: Run) -> None:
-        if run.folder is not None and run.done > 0:  # a kill may have come between a checkpoint and its copy
-            self.on_save(run, run.folder / checkpoints.FILE)
-
     def on_save(self, run: Run, path: Path) -> None:
         if self.saves(run):
-            with atomic_write(checkpoints.kept_file(path.parent, run.done)) as part:
+            with atomic_write(path.parent / checkpoints.KEPT / f"{run.done:06d}.pt") as part:
                 shutil.copyfile(path, part)
 
 
@@ -231,14 +227,11 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: Path | str):
         self.folder = folder
-        self.writer: Any = None
 
     def on_start(self, run: Run) -> None:
-        self.reported = run.done
-        if run.done < run.steps:
-            from torch.utils.tensorboard import SummaryWriter  # takes a second
+        from torch.utils.tensorboard import SummaryWriter  # takes a second
 
-            self.writer = SummaryWriter(str(self.folder), purge_step=run.done + 1)
+        self.reported, self.writer = run.done, SummaryWriter(str(self.folder), purge_step=run.done + 1)
 
     def on_report(self, run: Run) -> None:
         for player, rate in run.step.lr_now.items():
@@ -253,8 +246,7 @@ class TensorBoard(Callback):
         self.writer.add_image("samples", grid, run.done)
 
     def on_end(self, run: Run) -> None:
-        if self.writer is not None:
-            self.writer.close()
+        self.writer.close()
 
 
 class CollapseWarning(UserWarning):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from labkit.data.batches import Stamp
 from labkit.devices import out_of_memory, pick_device
 from labkit.errors import CheckpointError, LabkitError, TrainingError
 from labkit.models import MODELS
@@ -72,22 +73,14 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     return state | {"settings": {**defaults_of(state["kind"]), **state["settings"]}}  # those that came later
 
 
-def kept_file(folder: Path | str, step: int) -> Path:
-    """The file in which a run keeps the checkpoint of a step (`labkit.KeepEvery`). It need not exist."""
-    return Path(folder) / KEPT / f"{step:06d}.pt"
-
-
-def load_model(
-    path: Path | str, device: torch.device | str = "cpu", step: int | None = None, **networks: nn.Module
-) -> Model:
+def load_model(path: Path | str, device: torch.device | str = "cpu", **networks: nn.Module) -> Model:
     """The trained model of a run, from its folder or its checkpoint file, in evaluation mode.
 
     If the run kept a moving average of its weights, the model has the average.
 
     Args:
-        path: the folder or the file.
+        path: the folder, or a file in it: ``kept/000200.pt`` is the step 200 that `labkit.KeepEvery` kept.
         device: where the model goes.
-        step: a step whose checkpoint was kept in the folder. None takes the newest checkpoint.
         networks: generator=... and discriminator=..., the networks of your own that the run was made with, as
             `labkit.CycleGAN` takes them. A checkpoint holds their weights and not their code, so that reading one runs
             nothing. Your modules stay as they are: the model has copies.
@@ -97,7 +90,7 @@ def load_model(
             given.
         RuntimeError: a network of your own has other weights.
     """
-    state = load(path if step is None else kept_file(path, step), device)
+    state = load(path, device)
     for argument, setting in state["settings"].items():
         if str(setting).startswith(CUSTOM) and argument not in networks:
             raise CheckpointError(
@@ -123,7 +116,7 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
         )
 
 
-def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
+def check_pictures(path: Path, saved: list[list[Stamp]], here: list[list[Stamp]]) -> None:
     """Warns if pictures are others than those of a checkpoint, and says how many. Both are `UnpairedData.files`.
 
     A picture counts as the same if its name and its bytes are. Copies have other times of change, so these only help to
@@ -138,7 +131,7 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
         own, other = ([_common(new, files, columns) for columns in (1, 2, 3)] for files in (old, saved[1 - k]))
         known, exchanged = known + own[0], exchanged and other[1:] > own[1:]
         counts = {"gone": len(old) - own[0], "new": len(new) - own[0], "changed": own[0] - own[1]}
-        if not torch.equal(old[:, :2], new[:, :2]):
+        if [stamp[:2] for stamp in old] != [stamp[:2] for stamp in new]:
             found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
             told.append(f"of {domain} {found or 'all in another order'}")
     if exchanged or not known:
@@ -152,9 +145,9 @@ def check_pictures(path: Path, saved: list[Tensor], here: list[Tensor]) -> None:
         )
 
 
-def _common(some: Tensor, others: Tensor, columns: int) -> int:
-    """The number of pictures that are in both, by the first columns of `UnpairedData.files`."""
-    first, second = (Counter(map(tuple, files[:, :columns].tolist())) for files in (some, others))
+def _common(some: list[Stamp], others: list[Stamp], columns: int) -> int:
+    """The number of pictures that are in both, by the first columns of their stamps."""
+    first, second = (Counter(stamp[:columns] for stamp in files) for files in (some, others))
     return (first & second).total()
 
 

@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,14 +30,7 @@ SMALLEST = 32  # pixels; in smaller pictures instance norm divides by the spread
 Runner = Callable[[Tensor], Tensor]  # runs what was exported: (B, C, H, W) in [-1, 1] in and out
 
 
-class Exported(NamedTuple):
-    """A file that `export` wrote: its path, and its largest difference from PyTorch."""
-
-    path: Path
-    difference: float
-
-
-def export(model: Model | Generator | Path | str, path: Path | str, direction: str = "AtoB") -> Exported:
+def export(model: Model | Generator | Path | str, path: Path | str, direction: str = "AtoB") -> float:
     """Writes one direction of a trained model into a file that other programs can run or load.
 
     The suffix of `path` chooses the form. ``.onnx`` is for ONNX Runtime and others, ``.pt2`` is a program for
@@ -54,7 +47,7 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
         direction: "AtoB" or "BtoA", ignored for a single generator.
 
     Returns:
-        the path, and the largest difference from PyTorch at any of the two sizes.
+        the largest difference from PyTorch, at any of the two sizes.
 
     Raises:
         LabkitError: the suffix or the direction is unknown, the results differ from PyTorch's by more than 1e-3, or the
@@ -63,8 +56,8 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
 
     Example:
         >>> model = labkit.CycleGAN("resnet_3blocks", ngf=4, ndf=4)
-        >>> labkit.export(model, "apples_to_oranges.safetensors").path.name
-        'apples_to_oranges.safetensors'
+        >>> labkit.export(model, "apples_to_oranges.safetensors")
+        0.0
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -87,7 +80,7 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     difference = _check(network, run, path)
     with atomic_write(path) as part:
         part.write_bytes(content)
-    return Exported(path, difference)
+    return difference
 
 
 def _example(network: Generator) -> tuple[tuple[Tensor], tuple[dict]]:

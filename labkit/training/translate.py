@@ -18,7 +18,7 @@ from labkit.devices import out_of_memory
 from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator, channels_of
-from labtrace.errors import check_exists, check_known
+from labtrace.errors import check_at_least, check_exists, check_known
 
 
 def translate(
@@ -66,8 +66,7 @@ def translate(
         >>> [path.name for path in labkit.translate(model, "photos/trainA", "album")]
         ['0.png', '1.png']
     """
-    if size is not None and size < 1:
-        raise LabkitError(f"size={size}: a number of pixels, at least 1, is needed.")
+    check_at_least(1, size=1 if size is None else size)
     network = model.translator(direction) if isinstance(model, Model) else model
     for channels in model.channels if isinstance(model, Model) else (channels_of(network),):
         check_known("channels", channels, IN_FILES)
@@ -141,7 +140,8 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
 
         picture = resized(size, size)(picture)
     height, width = picture.shape[1:]
-    sides = [_fitting_side(network, side) for side in (height, width)]
+    multiple = network.size_multiple
+    sides = [max(network.min_size, math.ceil(side / multiple) * multiple) for side in (height, width)]
     mirrored = np.pad(picture.numpy(), ((0, 0), (0, sides[0] - height), (0, sides[1] - width)), "symmetric")
     try:
         result = run_network(network, to_float(torch.from_numpy(mirrored)[None]))[0]
@@ -159,8 +159,3 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
             "`size_multiple` has to say which sides of pictures it takes."
         )
     return to_uint8(result[:, :height, :width])
-
-
-def _fitting_side(network: Generator, side: int) -> int:
-    """The smallest side that the network takes and that is no shorter than this one."""
-    return max(network.min_size, math.ceil(side / network.size_multiple) * network.size_multiple)

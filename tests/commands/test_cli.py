@@ -124,10 +124,7 @@ def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_p
     assert err.startswith("labkit: ") and message in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("--steps", "many"), *((f"--{name}", -1) for name in AT_LEAST_0)],
-)
+@pytest.mark.parametrize(("option", "value"), [("--steps", "many"), *((f"--{name}", -1) for name in AT_LEAST_0)])
 def test_a_number_that_makes_no_sense_is_named_by_its_option(call, tmp_path, option, value):
     status, out, error = call("train", "--out", tmp_path / "run", *SMALL, option, value)
     assert status == 2 and f"Invalid value for '{option}'" in error and not out

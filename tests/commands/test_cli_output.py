@@ -29,10 +29,12 @@ def test_each_command_names_itself(program):
     assert (done.stdout, done.stderr) == (f"{program} {labkit.__version__}\n", "")
 
 
-def test_json_is_all_there_is_on_standard_output(train, tmp_path):
+def test_json_is_all_there_is_on_standard_output_and_nothing_after_an_error(train, tmp_path):
     status, out, error = train("--json")
     result = json.loads(out)
     assert status == 0 and out.count("\n") == 1 and "2/2" in error
+    status, nothing, error = train("--json", "--speedups", "bf61")
+    assert (status, nothing) == (1, "") and "did you mean 'bf16'" in error
     assert list(result) == ["folder", "steps", "losses", "seconds", "scores"]
     assert result["folder"] == str(tmp_path / "run") and result["steps"] == 2 and result["seconds"] > 0
     assert {"fg", "bg"} <= result["scores"].keys() and {"G_A", "D_A"} <= result["losses"].keys()
@@ -44,11 +46,6 @@ def test_of_several_ranks_with_json_the_first_alone_prints(capsys, monkeypatch, 
     with printing(as_json=True):
         print("done")
     assert capsys.readouterr() == ("", said)
-
-
-def test_json_leaves_standard_output_empty_after_an_error(train):
-    status, out, error = train("--json", "--speedups", "bf61")
-    assert (status, out) == (1, "") and "did you mean 'bf16'" in error
 
 
 def test_quiet_prints_errors_only(train, monkeypatch):
@@ -81,23 +78,17 @@ def test_without_a_terminal_the_bar_is_drawn_now_and_then(train, monkeypatch):
     assert len([line for line in train(steps=20)[2].split("\r") if "/20" in line]) > 9
 
 
-def test_the_bar_of_a_run_that_resumes_counts_on(monkeypatch):
+def test_the_bar_of_a_run_that_resumes_counts_on_and_has_two_numbers_beside_it(monkeypatch):
     drawn, run = callbacks.Progress(), Run(step=None, steps=5, data=None, done=2)
+    run.losses = {"D_A": [1.0], "D_B": [0.5], "G_A": [2.0], "cycle_A": [4.0], "idt_A": [math.nan]}
     for terminal, seconds in ((False, 30), (True, 0.1)):
         monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
         drawn.on_start(run)
         drawn.on_step(run)
         assert (drawn.bar.n, drawn.bar.total, drawn.bar.mininterval) == (3, 5, seconds)
+        drawn.on_report(run)
+        assert drawn.bar.postfix == "loss_G=6.00, loss_D=1.50", "two numbers, however many losses there are"
         drawn.on_end(run)
-
-
-def test_beside_the_bar_are_two_numbers_however_many_losses_there_are():
-    drawn, run = callbacks.Progress(), Run(step=None, steps=5, data=None)
-    run.losses = {"D_A": [1.0], "D_B": [0.5], "G_A": [2.0], "cycle_A": [4.0], "idt_A": [math.nan]}
-    drawn.on_start(run)
-    drawn.on_report(run)
-    assert drawn.bar.postfix == "loss_G=6.00, loss_D=1.50"
-    drawn.on_end(run)
 
 
 def test_tensorboard_is_the_logger_where_it_is_installed(call, train, monkeypatch, tmp_path):

@@ -22,9 +22,8 @@ COMMANDS = typer.main.get_command(cli.app).commands
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_takes_the_fields_of_its_settings_in_their_order(kind):
-    assert {name: each.default for name, each in inspect.signature(MODELS[kind]).parameters.items()} == defaults_of(
-        kind
-    )
+    arguments = inspect.signature(MODELS[kind]).parameters.values()
+    assert {each.name: each.default for each in arguments} == defaults_of(kind)
     assert list(MODELS[kind]().settings) == list(defaults_of(kind))
 
 

@@ -65,19 +65,19 @@ def test_a_set_is_downloaded_once_and_unpacked(server, tmp_path):
     assert labkit.download("horse2zebra", folder.parent) == folder
 
 
-@pytest.mark.parametrize("fault", ["breaks off", "other bytes", "not there", "no HTTP", "no server"])
-def test_a_failed_download_leaves_nothing_behind(server, tmp_path, monkeypatch, fault):
-    name, message = "horse2zebra", "could not be fetched from http"
-    if fault == "breaks off":
-        server.breaks_off, message = True, "invalid hash value"
-    elif fault == "other bytes":
-        server.content, message = GOOD[:-1] + b"?", "invalid hash value"
-    elif fault == "not there":
-        name, message = "maps", "404"
-    elif fault == "no HTTP":
-        server.talks_http = False
-    else:
-        monkeypatch.setattr(public, "URL", "http://127.0.0.1:9/{name}.zip")
+@pytest.mark.parametrize(
+    ("name", "fault", "message"),
+    [
+        ("horse2zebra", {"breaks_off": True}, "invalid hash value"),
+        ("horse2zebra", {"content": GOOD[:-1] + b"?"}, "invalid hash value"),
+        ("maps", {}, "404"),
+        ("horse2zebra", {"talks_http": False}, "could not be fetched from http"),
+        ("horse2zebra", {"url": "http://127.0.0.1:9/{name}.zip"}, "could not be fetched from http"),
+    ],
+)
+def test_a_failed_download_leaves_nothing_behind(server, tmp_path, monkeypatch, name, fault, message):
+    monkeypatch.setattr(public, "URL", fault.get("url", public.URL))
+    vars(server).update(fault)
     with pytest.raises(DataError, match=message):
         labkit.download(name, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -125,19 +125,19 @@ def test_an_error_in_on_end_does_not_hide_the_first(tiny, fruit):
         train(tiny, fruit, 4, None, first, Diary(("end", 1)), report_every=1)
 
 
-@pytest.mark.parametrize("wrong", [Diary, "print"])
-def test_what_is_no_callback_is_refused(tiny, fruit, wrong):
-    with pytest.raises(labkit.LabkitError, match="give functions of the run, or objects of a labkit.Callback"):
+OWN = type("Own", (labkit.Callback,), {"on_raport": print})()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        *((wrong, "give functions of the run, or objects of a labkit.Callback") for wrong in (Diary, "print")),
+        (OWN, "Own overrides nothing of a callback.*did you mean 'on_report'"),
+    ],
+)
+def test_what_is_no_callback_or_overrides_nothing_is_refused(tiny, fruit, wrong, message):
+    with pytest.raises(labkit.LabkitError, match=message):
         train(tiny, fruit, 1, None, wrong)
-
-
-def test_a_callback_that_overrides_nothing_is_refused(tiny, fruit):
-    class Own(labkit.Callback):
-        def on_raport(self, run):
-            pass
-
-    with pytest.raises(labkit.LabkitError, match="Own overrides nothing of a callback.*Did you mean 'on_report'"):
-        train(tiny, fruit, 1, None, Own())
 
 
 def test_without_a_folder_nothing_is_saved(tiny, fruit):

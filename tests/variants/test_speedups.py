@@ -287,7 +287,7 @@ def test_in_16_bits_all_that_go_together_stay_near_the_baseline(tiny, batch, nam
 @pytest.mark.parametrize("bases", [(), (labkit.Step,), (labkit.models.CycleGANStep,)])
 def test_a_class_that_overrides_no_seam_is_refused(tiny, bases):
     own = type("Own", bases, {"generator": lambda self, batch: None})
-    with pytest.raises(labkit.LabkitError, match="Own overrides nothing of a step.*Did you mean 'generators'"):
+    with pytest.raises(labkit.LabkitError, match="Own overrides nothing of a step.*did you mean 'generators'"):
         labkit.make_step(tiny(), own)
 
 
