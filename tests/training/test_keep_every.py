@@ -14,9 +14,16 @@ def train(tiny, fruit, steps, folder):
     return labkit.fit(step, fruit, steps, checkpoint=folder, sample_every=1000, callbacks=[labkit.KeepEvery(2)])
 
 
+def listing(folder):
+    return sorted(path.name for path in (folder / "kept").iterdir())
+
+
+NAMES = ["000002.pt", "000004.pt"]
+
+
 def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path):
     train(tiny, fruit, 5, tmp_path)
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["000002.pt", "000004.pt"]
+    assert listing(tmp_path) == NAMES
     assert checkpoints.load(tmp_path)["done"] == 5
     for at in (2, 4):
         then = train(tiny, fruit, at, None).model
@@ -24,6 +31,18 @@ def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path
         assert all(map(torch.equal, model.parameters(), then.parameters()))
         assert checkpoints.load(tmp_path / f"kept/00000{at}.pt")["done"] == at
         assert (tmp_path / "samples" / f"00000{at}.png").is_file()
+
+
+@pytest.mark.parametrize("killed", ["before the copy", "while it had its temporary name"])
+def test_a_kill_between_checkpoint_and_copy_loses_no_kept_step(tiny, fruit, tmp_path, killed):
+    train(tiny, fruit, 2, tmp_path)
+    kept = tmp_path / "kept" / "000002.pt"
+    if killed == "before the copy":
+        kept.unlink()
+    else:
+        kept.rename(kept.with_name(f".part-{kept.name}"))
+    train(tiny, fruit, 4, tmp_path)
+    assert listing(tmp_path) == NAMES
 
 
 def test_a_step_that_cannot_be_kept_ends_the_run_after_it_was_saved(tiny, fruit, tmp_path):
@@ -47,11 +66,13 @@ def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
     small = ["--size", "16", "--ngf", "2", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
     small += ["--generator", "resnet_6blocks", "--norm", "instance"]
     assert call("train", "--out", tmp_path / "run", *small, "--steps", "3", "--keep-every", "1")[0] == 0
-    given, out, right, kept = (tmp_path / name for name in ("in.png", "out.png", "right.png", "run/kept/000002.pt"))
-    write_picture(torch.zeros(3, 16, 16, dtype=torch.uint8), given)
-    assert call("translate", given, out, "--run", kept)[0] == 0
-    labkit.translate(labkit.load_model(kept), given, right)
-    assert torch.equal(read_picture(out), read_picture(right))
+    write_picture(torch.zeros(3, 16, 16, dtype=torch.uint8), tmp_path / "in.png")
+    for at in (1, 3):
+        out, kept = tmp_path / f"{at}.png", tmp_path / f"run/kept/00000{at}.pt"
+        assert call("translate", tmp_path / "in.png", out, "--run", kept)[0] == 0
+        labkit.translate(labkit.load_model(kept), tmp_path / "in.png", tmp_path / "expected.png", overwrite=True)
+        assert torch.equal(read_picture(out), read_picture(tmp_path / "expected.png"))
+    kept = tmp_path / "run/kept/000002.pt"
     assert call("export", tmp_path / "out", "--run", kept, "--reference")[0] == 0
     exported = labkit.load_generator(tmp_path / "out" / "latest_net_G_A.pth")
     assert all(map(torch.equal, exported.parameters(), labkit.load_model(kept).G_A.parameters()))
