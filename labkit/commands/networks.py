@@ -16,6 +16,7 @@ def translate(
     target: Path,
     *,
     run: Path,
+    step: int | None = None,
     direction: str = "AtoB",
     size: int | None = None,
     overwrite: bool = False,
@@ -29,7 +30,8 @@ def translate(
         target: The picture, or the folder, to write.
 
     Options:
-        run: Folder of a run, a checkpoint of it, or a generator of the public reference (.pth).
+        run: Folder of a run, its checkpoint, or a generator of the public reference (.pth).
+        step: A step that train --keep-every kept, in the place of the last.
         direction: AtoB or BtoA.
         size: Resize to a square of this many pixels. By default, pictures keep their size.
         overwrite: Overwrite files that exist.
@@ -39,6 +41,7 @@ def translate(
     from labkit.training.translate import targets_of
 
     with printing():
+        run = at_step(run, step)
         load = labkit.load_generator if run.suffix == ".pth" else labkit.load_model
         model = load(run, labkit.pick_device(device))
         wanted = targets_of(source, target, True, skip_existing)
@@ -50,17 +53,21 @@ def translate(
             raise typer.Exit(1)
 
 
-def export(target: Path, *, run: Path, direction: str = "AtoB", reference: bool = False) -> None:
+def export(
+    target: Path, *, run: Path, step: int | None = None, direction: str = "AtoB", reference: bool = False
+) -> None:
     """Write a trained network for use without labkit, checked against PyTorch.
 
     Args:
         target: The file to write: .onnx, .pt2 or .safetensors. With --reference, a folder.
 
     Options:
-        run: Folder of a run, a checkpoint of it, or a generator of the public reference (.pth).
+        run: Folder of a run, its checkpoint, or a generator of the public reference (.pth).
+        step: A step that train --keep-every kept, in the place of the last.
         direction: AtoB or BtoA. --reference writes both.
         reference: Write the networks as the public reference saves them.
     """
+    run = at_step(run, step)
     if reference:
         typer.echo("\n".join(map(str, labkit.export_reference(run, target))))
         return
@@ -82,3 +89,10 @@ def score(real: Path, fake: Path, *, device: str = "auto") -> None:
     importlib.import_module("torchmetrics")  # its extra is named, which brings PyTorch, too
     fid, kid, deviation = labkit.fid_and_kid(real, fake, device=device)
     typer.echo(f"FID {fid:.2f}, KID {kid:.5f} (standard deviation over subsets {deviation:.5f})")
+
+
+def at_step(run: Path, step: int | None) -> Path:
+    """The run itself, or its checkpoint of this step."""
+    from labkit.training import checkpoints
+
+    return run if step is None else checkpoints.kept_file(run, step)

@@ -145,7 +145,7 @@ class Callbacks:
 class KeepEvery(Callback):
     """Keeps a copy of the checkpoint of every `steps`-th step: ``kept/<step>.pt`` in the run's folder.
 
-    `labkit.load_model` takes this file. The sample grid of that step is among the others.
+    ``labkit.load_model(folder, step=...)`` loads it. The sample grid of that step is among the others.
     """
 
     def __init__(self, steps: int):
@@ -160,7 +160,7 @@ class KeepEvery(Callback):
 
     def on_save(self, run: Run, path: Path) -> None:
         if self.saves(run):
-            with atomic_write(path.parent / checkpoints.KEPT / f"{run.done:06d}.pt") as part:
+            with atomic_write(checkpoints.kept_file(path.parent, run.done)) as part:
                 shutil.copyfile(path, part)
 
 

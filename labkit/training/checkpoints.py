@@ -73,14 +73,22 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
     return state | {"settings": {**defaults_of(state["kind"]), **state["settings"]}}  # those that came later
 
 
-def load_model(path: Path | str, device: torch.device | str = "cpu", **networks: nn.Module) -> Model:
+def kept_file(folder: Path | str, step: int) -> Path:
+    """The file in which a run keeps the checkpoint of a step (`labkit.KeepEvery`). It need not exist."""
+    return Path(folder) / KEPT / f"{step:06d}.pt"
+
+
+def load_model(
+    path: Path | str, device: torch.device | str = "cpu", step: int | None = None, **networks: nn.Module
+) -> Model:
     """The trained model of a run, from its folder or its checkpoint file, in evaluation mode.
 
     If the run kept a moving average of its weights, the model has the average.
 
     Args:
-        path: the folder, or a file in it: ``kept/000200.pt`` is the step 200 that `labkit.KeepEvery` kept.
+        path: the folder or the file.
         device: where the model goes.
+        step: a step whose checkpoint was kept in the folder. None takes the newest checkpoint.
         networks: generator=... and discriminator=..., the networks of your own that the run was made with, as
             `labkit.CycleGAN` takes them. A checkpoint holds their weights and not their code, so that reading one runs
             nothing. Your modules stay as they are: the model has copies.
@@ -90,7 +98,7 @@ def load_model(path: Path | str, device: torch.device | str = "cpu", **networks:
             given.
         RuntimeError: a network of your own has other weights.
     """
-    state = load(path, device)
+    state = load(path if step is None else kept_file(path, step), device)
     for argument, setting in state["settings"].items():
         if str(setting).startswith(CUSTOM) and argument not in networks:
             raise CheckpointError(

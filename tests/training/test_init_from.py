@@ -20,12 +20,12 @@ def trained(tiny, fruit, tmp_path):
 
 def test_weights_and_nothing_else_come_from_another_run(tiny, fruit, trained):
     other = labkit.fruit(n=6, size=16, seed=9)
-    for source, step in ((trained, 2), (trained / checkpoints.FILE, 2), (trained / "kept/000001.pt", 1)):
+    for source, step in ((trained, 2), (trained / checkpoints.FILE, 2), (checkpoints.kept_file(trained, 1), 1)):
         model = tiny(lambda_a=5.0, pool_size=3, gan_mode="vanilla")
         random = torch.get_rng_state()
         labkit.init_from(model, source)
         assert torch.equal(torch.get_rng_state(), random)
-        assert same_weights(model, labkit.load_model(trained / f"kept/00000{step}.pt"))
+        assert same_weights(model, labkit.load_model(trained, step=step))
     run = labkit.fit(labkit.make_step(model), other, 1, checkpoint=trained.parent / "second")
     assert run.done == 1 and len(run.losses["G_A"]) == 1
 

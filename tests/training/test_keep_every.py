@@ -27,9 +27,9 @@ def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path
     assert checkpoints.load(tmp_path)["done"] == 5
     for at in (2, 4):
         then = train(tiny, fruit, at, None).model
-        model = labkit.load_model(tmp_path / f"kept/00000{at}.pt")
-        assert all(map(torch.equal, model.parameters(), then.parameters()))
-        assert checkpoints.load(tmp_path / f"kept/00000{at}.pt")["done"] == at
+        for model in (labkit.load_model(tmp_path, step=at), labkit.load_model(tmp_path / "kept" / f"00000{at}.pt")):
+            assert all(map(torch.equal, model.parameters(), then.parameters()))
+        assert checkpoints.load(checkpoints.kept_file(tmp_path, at))["done"] == at
         assert (tmp_path / "samples" / f"00000{at}.png").is_file()
 
 
@@ -57,9 +57,9 @@ def test_a_step_that_was_not_kept_is_refused_with_a_list(tiny, fruit, tmp_path):
     with pytest.raises(
         CheckpointError, match=r"000003.pt: there is no checkpoint here. The run kept .*000002.pt, .*000004.pt"
     ):
-        labkit.load_model(tmp_path / "kept/000003.pt")
+        labkit.load_model(tmp_path, step=3)
     with pytest.raises(CheckpointError, match="Was the run ever saved"):
-        labkit.load_model(tmp_path / "other/kept/000003.pt")
+        labkit.load_model(tmp_path / "other", step=3)
 
 
 def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
@@ -68,11 +68,11 @@ def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
     assert call("train", "--out", tmp_path / "run", *small, "--steps", "3", "--keep-every", "1")[0] == 0
     write_picture(torch.zeros(3, 16, 16, dtype=torch.uint8), tmp_path / "in.png")
     for at in (1, 3):
-        out, kept = tmp_path / f"{at}.png", tmp_path / f"run/kept/00000{at}.pt"
-        assert call("translate", tmp_path / "in.png", out, "--run", kept)[0] == 0
-        labkit.translate(labkit.load_model(kept), tmp_path / "in.png", tmp_path / "expected.png", overwrite=True)
+        out = tmp_path / f"{at}.png"
+        assert call("translate", tmp_path / "in.png", out, "--run", tmp_path / "run", "--step", at)[0] == 0
+        model = labkit.load_model(tmp_path / "run", step=at)
+        labkit.translate(model, tmp_path / "in.png", tmp_path / "expected.png", overwrite=True)
         assert torch.equal(read_picture(out), read_picture(tmp_path / "expected.png"))
-    kept = tmp_path / "run/kept/000002.pt"
-    assert call("export", tmp_path / "out", "--run", kept, "--reference")[0] == 0
+    assert call("export", tmp_path / "out", "--run", tmp_path / "run", "--step", 2, "--reference")[0] == 0
     exported = labkit.load_generator(tmp_path / "out" / "latest_net_G_A.pth")
-    assert all(map(torch.equal, exported.parameters(), labkit.load_model(kept).G_A.parameters()))
+    assert all(map(torch.equal, exported.parameters(), labkit.load_model(tmp_path / "run", step=2).G_A.parameters()))
