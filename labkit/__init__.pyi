@@ -42,6 +42,7 @@ from labkit.training.schedules import step_schedule as step_schedule
 from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step
 from labkit.variants.registry import speedups as speedups
+from labtrace.errors import TraceError as TraceError
 from labtrace.trace import Trace as Trace
 
 __version__: str
