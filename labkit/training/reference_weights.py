@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,11 @@ Weights = dict[str, Tensor]
 
 
 def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Generator:
-    """A generator the public reference saved or published ("latest_net_G.pth"), in evaluation mode.
+    """A ResNet generator the public reference saved or published ("latest_net_G.pth"), in evaluation mode.
 
-    Its kind is read off the names of its weights. It may have been saved on several GPUs, with ``module.`` before each
-    name. One with dropout, which the reference's CycleGAN does not have by default, is refused.
+    Its kind is read off the names of its weights. For a U-Net name it: ``model = labkit.CycleGAN("unet_256")``,
+    ``labkit.init_from(model, path)``, ``model.G_A``. The file may have been saved on several GPUs, with ``module.``
+    before each name. One with dropout, which the reference's CycleGAN does not have by default, is refused.
 
     Raises:
         CheckpointError: the file is missing or damaged, or holds no such generator.
@@ -43,7 +43,8 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
         _load_into(generator.to(device), weights)
     except (RuntimeError, LookupError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: not a ResNet or U-Net generator of the public reference ({checkpoints.in_one_line(error)})."
+            f"{path}: not a ResNet generator of the public reference ({checkpoints.in_one_line(error)}). A U-Net is "
+            "loaded by labkit.init_from(labkit.CycleGAN('unet_256'), path)."
         ) from error
     return generator.eval()
 
@@ -152,21 +153,13 @@ def _load_into(network: nn.Module, weights: Weights) -> None:
 
 
 def _generator_settings(weights: Weights) -> dict[str, Any]:
-    """The arguments of `make_generator` for the generator that these weights belong to.
+    """The arguments of `make_generator` for the ResNet that these weights belong to.
 
     Raises:
-        LookupError: a ResNet's or U-Net's names are missing.
-        ValueError: they are of neither.
+        LookupError: a ResNet's names are missing.
     """
-    if "model.1.weight" in weights:
-        norm = "batch" if "model.2.weight" in weights else "instance" if "model.1.bias" in weights else "none"
-        blocks = len({name.split(".")[1] for name in weights if "conv_block" in name})
-        *_, last = (weight for name, weight in weights.items() if name.endswith("weight"))
-        width, inputs = weights["model.1.weight"].shape[:2]
-        return {"network": f"resnet_{blocks}blocks", "width": width, "norm": norm, "channels": (inputs, last.shape[0])}
-    depth = max(len(re.findall(r"model\.[13]\.(?=model)", name)) for name in weights)
-    norm = "instance" if "model.model.1.model.3.model.1.bias" in weights else "batch"
-    network = {7: "unet_256", 6: "unet_128"}[depth]
-    width, inputs = weights["model.model.0.weight"].shape[:2]
-    outputs = weights["model.model.3.weight"].shape[1]  # of a transposed convolution
-    return {"network": network, "width": width, "norm": norm, "channels": (inputs, outputs)}
+    width, inputs = weights["model.1.weight"].shape[:2]
+    norm = "batch" if "model.2.weight" in weights else "instance" if "model.1.bias" in weights else "none"
+    blocks = len({name.split(".")[1] for name in weights if "conv_block" in name})
+    *_, last = (weight for name, weight in weights.items() if name.endswith("weight"))
+    return {"network": f"resnet_{blocks}blocks", "width": width, "norm": norm, "channels": (inputs, last.shape[0])}
