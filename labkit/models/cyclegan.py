@@ -19,7 +19,7 @@ from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
 from labkit.models.step import Batch, Forward, Step
 from labkit.networks.generators import make_generator
-from labkit.networks.layers import CUSTOM, Generator
+from labkit.networks.layers import CUSTOM, Generator, check_translates
 from labkit.networks.patchgan import make_discriminator
 from labkit.settings import CycleGANSettings, takes
 from labtrace.errors import check_at_least, check_known
@@ -155,6 +155,11 @@ class CycleGAN(Model):
         self.parts = f"{self.settings['generator']}, {self.settings['discriminator']}"
         seed_a, seed_b = torch.randint(2**31, (2,)).tolist()  # so that torch.manual_seed determines the pools as well
         self.pools = {"fake_A": Pool(given.pool_size, seed_a), "fake_B": Pool(given.pool_size, seed_b)}
+
+    def check(self, real_a: Tensor, real_b: Tensor, values: bool) -> None:
+        super().check(real_a, real_b, values)
+        if values and "G_A" in self.custom:  # G_B is a copy
+            check_translates(self.G_A, real_a[:1])
 
     def players(self) -> dict[str, list[nn.Parameter]]:
         """The weights of the generators, then those of the discriminators, without frozen ones."""

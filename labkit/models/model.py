@@ -60,6 +60,7 @@ class Model(nn.Module):
 
         Raises:
             DataError: the networks cannot take these pictures.
+            LabkitError: a custom network does not do its part.
 
         Warns:
             UserWarning: the pictures seem to be scaled to [0, 1].

@@ -6,7 +6,8 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from labkit.errors import LabkitError
 
@@ -90,3 +91,20 @@ def custom_copy(argument: str, network: object) -> Any:
     for name, usual in USUAL.items():
         setattr(copied, name, getattr(copied, name, usual))
     return copied
+
+
+@torch.no_grad()
+def check_translates(network: nn.Module, picture: Tensor) -> None:
+    """Tries the custom generator G_A on one picture, (1, 3, H, W), and leaves the random numbers as they were.
+
+    Raises:
+        LabkitError: the result is no picture of the same size, so the losses would be wrong.
+    """
+    with torch.random.fork_rng([picture.device] if picture.is_cuda else []):
+        result = copy.deepcopy(network).eval()(picture)
+    if not isinstance(result, Tensor) or result.shape != picture.shape:
+        raise LabkitError(
+            f"G_A ({type(network).__name__}) turns a picture of shape {tuple(picture.shape)} into "
+            f"{tuple(result.shape) if isinstance(result, Tensor) else type(result)}, not one of the same shape. If it "
+            "takes fewer sizes, name them in its class: size_multiple = 32 for multiples of 32, and min_size."
+        )
