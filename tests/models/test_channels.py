@@ -81,9 +81,8 @@ def test_picture_files_have_one_or_three(album, tmp_path):
         labkit.translate(make_generator("resnet_3blocks", 2, channels=(4, 4)), album, tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", ["resnet_6blocks", "unet_128"])
-def test_a_reference_generator_s_channels_are_read_off_its_weights(tmp_path, name):
-    torch.save(make_generator(name, 2, channels=(1, 2)).state_dict(), tmp_path / "latest_net_G.pth")
+def test_a_reference_generator_s_channels_are_read_off_its_weights(tmp_path):
+    torch.save(make_generator("resnet_6blocks", 2, channels=(1, 2)).state_dict(), tmp_path / "latest_net_G.pth")
     loaded = labkit.load_generator(tmp_path / "latest_net_G.pth")
     with torch.no_grad():
         assert loaded(torch.zeros(1, 1, 128, 128)).shape == (1, 2, 128, 128)
