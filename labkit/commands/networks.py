@@ -67,11 +67,12 @@ def export(
         direction: AtoB or BtoA. --reference writes both.
         reference: Write the networks as the public reference saves them.
     """
+    # its extra is named, which brings PyTorch, too
+    importlib.import_module("torch" if reference else WRITERS.get(target.suffix, "torch"))
     run = at_step(run, step)
     if reference:
         typer.echo("\n".join(map(str, labkit.export_reference(run, target))))
         return
-    importlib.import_module(WRITERS.get(target.suffix, "torch"))  # its extra is named, which brings PyTorch, too
     difference = labkit.export(run, target, direction)
     typer.echo(f"{target}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
 
