@@ -1,8 +1,8 @@
 """Lighter ResNet generators: narrower everywhere, or with cheaper blocks in the middle, where most of the work is.
 
 Each has the shapes of `ResnetGenerator`, and all but the narrow one its convolutions down and up. (The shallower
-generators are "resnet_6blocks" and "resnet_3blocks".) FLOPs fall further than time: notebook 08
-shows both.
+generators are "resnet_6blocks" and "resnet_3blocks".) FLOPs fall further than time, as
+notebook 08 shows.
 """
 
 from __future__ import annotations

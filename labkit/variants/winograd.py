@@ -119,7 +119,10 @@ class Winograd(Substitutes):
             self.forwards |= put_aside
 
     def pays(self, pictures: Tensor) -> bool:
-        """Whether its kernels are faster than PyTorch's with these. In float64 they always run, to be compared."""
+        """Whether its kernels are faster than PyTorch's with these. In float64 they always run, to be compared.
+
+        Shape and type alone decide, so that all ranks, and a run that goes on, compute alike.
+        """
         n, _, height, width = pictures.shape
         in_blocks = n * height * width // 16
         pays = pictures.dtype == torch.float64 or (in_blocks >= PIXELS and in_blocks * self.channels >= NUMBERS)
