@@ -32,8 +32,8 @@ C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
 SOURCE = Path(__file__).with_suffix(".cpp")
 INSTRUCTIONS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by PyTorch's name of what the processor has
 # Of all pictures of a batch in a residual block: with fewer pixels, the weights' transforms take longer than is saved,
-# and with fewer numbers, the calls of kernels (measured with AVX2 and AVX-512 in November 2026).
-PIXELS, NUMBERS = 256, 1 << 14
+# and with fewer numbers, the calls of kernels (measured with AVX2 and AVX-512, on one thread and two, November 2026).
+PIXELS, NUMBERS = 256, 1 << 15 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 1 << 14
 POINTS = {0: 1 / 4, 1: -1 / 6, -1: -1 / 6, 2: 1 / 24, -2: 1 / 24}  # and their factors in G; B and A are in winograd.cpp
 
 
@@ -55,9 +55,9 @@ class Winograd(Substitutes):
 
     Improves: compute and memory traffic, on processors. Helps less where few tiles are left for the products, as with
     pictures of 64 pixels, and not in generators without such blocks. One picture of less than 64 pixels a side, or of
-    that with fewer than 16 filters, is too small to gain: it warns, and PyTorch's own layers compute, in float32. It
-    needs more memory: each convolution keeps its transformed input, 2.25 times as large. Compiled once, at its first
-    use, which takes a few seconds.
+    that with fewer than 32 filters (16 with AVX2), is too small to gain: it warns, and PyTorch's own layers compute, in
+    float32. It needs more memory: each convolution keeps its transformed input, 2.25 times as large. Compiled once, at
+    its first use, which takes a few seconds.
     """
 
     name = "winograd"

@@ -82,7 +82,7 @@ def test_layers_behind_a_convolution_may_work_in_place(norm, batch):
 
 @pytest.mark.parametrize(
     "size, ngf, dtype, pays",
-    [(64, 16, "float32", True), (60, 16, "float32", False), (64, 12, "float32", False), (24, 2, "float64", True)],
+    [(64, 32, "float32", True), (60, 32, "float32", False), (64, 12, "float32", False), (24, 2, "float64", True)],
 )
 @pytest.mark.filterwarnings("ignore:winograd")
 def test_small_pictures_are_left_to_pytorch_in_float32(monkeypatch, batch, size, ngf, dtype, pays):
