@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import linecache
+import random
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
-from numpy import array_equal, ndarray
-from pandas import DataFrame
-from torch import Tensor
 
 from labcourse import observe
 from labcourse.observe.mistake import MistakeFound
@@ -34,7 +34,7 @@ def reply(request: str, names: Mapping[str, Any]) -> str:
             | value | the answer itself, if it is a plain value and has no name |
             | through | a function of `labcourse.observe`, or None: the answer itself is called |
             | given | the inputs, or None: the answer itself is asked for |
-            | seed | of PyTorch's random numbers |
+            | seed | of all random numbers |
         names: the student's.
 
     Returns:
@@ -46,28 +46,34 @@ def reply(request: str, names: Mapping[str, Any]) -> str:
         if asked["given"] is None:
             return json.dumps({"value": encode(answer)})
         given = [decode(one) for one in asked["given"]]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(asked["seed"])
+        with _seeded(asked["seed"]):
             if asked["through"]:
                 got = getattr(observe, asked["through"])(answer, *given)
             else:
                 got = answer(*given)
-                before = [decode(one) for one in asked["given"]]
-                if not all(map(_unchanged, given, before)):
-                    return json.dumps({"changed": True})
-        return json.dumps({"value": encode(got)})
+            value = encode(got)
+            if json.dumps([encode(one) for one in given]) != json.dumps(asked["given"]):
+                return json.dumps({"changed": True})
+        return json.dumps({"value": value})
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an answer may raise anything
         return json.dumps({"error": _described(error)})
 
 
-def _unchanged(value: Any, before: Any) -> bool:
-    if isinstance(before, Tensor):
-        return bool(value.equal(before))
-    if isinstance(before, ndarray):
-        return array_equal(value, before, equal_nan=before.dtype.kind == "f")
-    return not isinstance(before, DataFrame) or value.equals(before)
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Inside the block, the random numbers of Python, NumPy and PyTorch follow from `seed`; after it they go on."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
 
 
 def _described(error: BaseException) -> dict[str, Any]:

@@ -7,14 +7,17 @@ an answer by `ask` alone, which works as well for one in another process.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from numbers import Real
 from random import Random
+from textwrap import shorten
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,16 +50,19 @@ LIKELY_REASONS = (  # the kind that is expected, the kind that came, and the lik
     ("", "None", "Is a `return` missing?"),
     (r"a tensor of shape \(\)", "a number", "Leave out .item() and float(): a number carries no gradient."),
     (r"a number|a tensor of shape \(\)", "a tensor|an array|a list", "Is a sum or a mean over all values missing?"),
-    (
-        "a dict",
-        "a dict",
-        "Is a key missing, misspelt or too many? A `return` inside a loop ends the loop at its first turn.",
-    ),
 )
 
 
 class WrongAnswer(AssertionError):
-    """An exercise's answer is not right yet. The message names the likely mistake and where to look."""
+    """An exercise's answer is not right yet. The message names the likely mistake and where to look.
+
+    In Jupyter the message is all that is shown: the checks' own lines would hide it, and give the solution away. They
+    are logged as a debug message of "labcourse".
+    """
+
+    def _render_traceback_(self) -> list[str]:  # IPython asks an exception for this
+        logging.getLogger("labcourse").debug("a wrong answer", exc_info=self)
+        return [f"{type(self).__name__}: {self}"]
 
 
 class AnswerStopped(Exception):
@@ -73,20 +79,25 @@ class Elsewhere(NamedTuple):
         return ask(self, *given)
 
 
-MOST_CHARACTERS = 2000  # of an error's text
+MOST_CHARACTERS = 300  # of an error's text
 CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
 _NOTEBOOKS: list[str] = []  # the number of that to which the check belongs that runs
 WORKERS: list[Callable[[str], str]] = []  # while answers are graded: sends a request to the process where they run
 
 
-def exercise(*references: Callable | ModuleType) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def exercise(
+    *references: Callable | ModuleType, again: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
-    In a check, PyTorch's random numbers depend on LABKIT_CHECK_SEED, as `drawn` does; their state is restored after it.
+    A check runs with its usual inputs, and then with some that it draws, always the same: so an answer that is right
+    at home is right when it is graded, where `hidden` draws others. PyTorch's random numbers depend on the same seed;
+    their state is restored after the check.
 
     Args:
         references: labkit's own functions or classes that do what the exercise asks for, or a module that is full
             of them. An answer to any exercise of the notebook that is one of them, or calls one, is not accepted.
+        again: whether it runs with drawn inputs, too.
     """
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
@@ -103,7 +114,12 @@ def exercise(*references: Callable | ModuleType) -> Callable[[Callable[..., None
                 raise WrongAnswer(f"your answer cannot be checked: {type(error).__name__}: {error}.") from error
             finally:
                 _NOTEBOOKS.pop()
-            print(f"✓ {check.__name__}: right" + (", with other inputs, too" if _INPUTS else ""))
+            if _INPUTS:
+                return
+            if again:
+                with _inputs_from(check.__name__, "with other inputs: "):
+                    checked(*answers)
+            print(f"✓ {check.__name__}: right")
 
         checked.references = references  # type: ignore[attr-defined]
         return checked
@@ -156,16 +172,16 @@ def _explained(error: Mapping[str, Any], if_it_fails: str) -> str:
     return " ".join(filter(None, [where, *hints]))
 
 
-_INPUTS: list[Random] = []  # while `hidden` runs a check: the source of its inputs
+_INPUTS: list[Random] = []  # while inputs are drawn: their source
 
 
 def drawn(usual: T, other: Callable[[Random], T]) -> T:
-    """An input of a check: `usual`, or what `other` draws if `hidden` runs the check."""
+    """An input of a check: `usual`, or what `other` draws, numbers to which the same rules apply."""
     return other(_INPUTS[-1]) if _INPUTS else usual
 
 
 def cases(usual: list[T], another: Callable[[Random], T]) -> list[T]:
-    """The inputs of several calls of an answer: `usual`, or twelve from `another` if `hidden` runs the check."""
+    """The inputs of several calls of an answer: `usual`, or twelve from `another` where inputs are drawn."""
     return drawn(usual, lambda random: [another(random) for _ in range(12)])
 
 
@@ -175,11 +191,19 @@ def hidden(check: Callable[..., None], *answer: object) -> None:
     The variable LABKIT_CHECK_SEED, which grading sets, decides the inputs. Without it they differ each time.
     """
     seed = os.environ.get("LABKIT_CHECK_SEED") or str(Random().randrange(2**31))
-    _INPUTS.append(Random(f"{seed} {check.__name__}"))
-    try:
+    with _inputs_from(f"{seed} {check.__name__}", f"with other inputs (LABKIT_CHECK_SEED={seed}): "):
         check(*answer)
+    print(f"✓ {check.__name__}: right, with other inputs, too")
+
+
+@contextmanager
+def _inputs_from(seed: str, told: str) -> Iterator[None]:
+    """Inside the block, checks draw their inputs; what a `WrongAnswer` says begins with `told`."""
+    _INPUTS.append(Random(seed))
+    try:
+        yield
     except WrongAnswer as error:
-        raise WrongAnswer(f"with other inputs (LABKIT_CHECK_SEED={seed}): {error}") from error
+        raise WrongAnswer(f"{told}{error}") from error
     finally:
         _INPUTS.pop()
 
@@ -252,10 +276,11 @@ def formula(
         @exercise(right)
         @wraps(mistakes)
         def check(answer: Callable) -> None:
-            for case in cases(usual, other):
+            given = cases(usual, other)
+            for case in [*given, given[0]]:  # the first one again: an answer may have kept something
                 *wrong, (_, otherwise) = mistakes(*case)
                 pairs = zip(signature(mistakes).parameters, case, strict=True)
-                where = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)[:300]
+                where = shorten(", ".join(f"{name} {_shown(value)}" for name, value in pairs), 220, placeholder=" ...")
                 got = ask(answer, *case, through=through, if_it_fails=f"{where}: {otherwise}")
                 expect(got, right(*case), wrong, otherwise, where)
 
@@ -274,13 +299,11 @@ def _plain(value: Any) -> Any:
 
 
 def _require_same_kind(got: Any, right: Any, where: str) -> None:
+    if isinstance(right, Mapping) and isinstance(got, Mapping):
+        for words, names in (("are missing", right.keys() - got.keys()), ("are too many", got.keys() - right.keys())):
+            require(not names, f"{where}these keys {words}: {', '.join(sorted(map(str, names)))}.")
     require_kind(got, kind(right), where)
-    keys: Iterable[Any] = ()
-    if isinstance(right, Mapping):
-        keys = right
-    elif isinstance(right, tuple):
-        keys = range(len(right))
-    for key in keys:
+    for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
         _require_same_kind(got[key], right[key], f"{where}{key}: ")
 
 
@@ -290,7 +313,7 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(b, tuple):
         return all(map(_same, a, b))
     if isinstance(a, Tensor):
-        return a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+        return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5)
     return a == b if isinstance(b, str | set | range) else math.isclose(a, b, rel_tol=1e-6, abs_tol=0 if b else 1e-9)
 
 
@@ -308,6 +331,9 @@ def _answer(got: Any, right: Any) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"({', '.join(map(_shown, value))})"
-    if isinstance(value, Tensor | DataFrame):
+    if isinstance(value, DataFrame):
+        rows = [value.columns, *value.itertuples(index=False)]
+        return "; ".join(" ".join(map(_shown, row)) for row in rows)
+    if isinstance(value, Tensor):
         return kind(value)
     return f"{value:.6g}" if isinstance(value, Real) else str(value)

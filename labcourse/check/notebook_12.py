@@ -14,7 +14,7 @@ DECIDING_HEATS = 2  # that reach the goal, or miss it
 CPU_PER_CALIBRATED = 2.0  # CPU seconds for each calibrated second that is allowed: some processors are that much slower
 
 
-@exercise()
+@exercise(again=False)
 def my_entry(answer: str) -> None:
     """Has the judge train an entry, given as its text, with seeds that it draws, until two are at the goal or not.
 

@@ -209,6 +209,7 @@ def launched(
     Raises:
         MistakeFound: a program uses memory that is not there.
     """
+    arguments = [one.clone() if isinstance(one, Tensor) else one for one in arguments]
     try:
         run = launch(answer, programs, *arguments, **constants)
     except OutOfBounds as error:
