@@ -17,7 +17,7 @@ from functools import wraps
 from inspect import signature
 from numbers import Real
 from random import Random
-from textwrap import shorten
+from textwrap import shorten, wrap
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -47,7 +47,7 @@ class WrongAnswer(AssertionError):
 
     def _render_traceback_(self) -> list[str]:  # IPython asks an exception for this
         logging.getLogger("labcourse").debug("a wrong answer", exc_info=self)
-        return [f"{type(self).__name__}: {self}"]
+        return wrap(f"WrongAnswer: {self}", 80)  # nbgrader's Validate cuts longer lines
 
 
 class AnswerStopped(Exception):
@@ -305,4 +305,4 @@ def _shown(value: Any) -> str:
         return "; ".join(" ".join(map(_shown, row)) for row in rows)
     if isinstance(value, Tensor):
         return kind(value)
-    return f"{value:.6g}" if isinstance(value, Real) else str(value)
+    return f"{value:.6g}" if isinstance(value, Real) else str(value) or "nothing"

@@ -13,7 +13,6 @@ import os
 import re
 import symtable
 import sys
-import textwrap
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -182,7 +181,7 @@ def test_two_wrong_answers_are_known(exercise):
 def test_a_wrong_answer_gets_the_message_meant_for_it_at_home(exercise, mistake):
     with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake.expects)}") as told:
         run(exercise, mistake.made_in(exercise.solution), graded=False)
-    assert len(textwrap.wrap(str(told.value), 100)) <= 6
+    assert len(told.value._render_traceback_()) <= 6
 
 
 RIGHT = {f"{one}-{name}": (one, right["answer"]) for one in EXERCISES for name, right in one.right_answers.items()}
