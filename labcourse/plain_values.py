@@ -65,7 +65,7 @@ def encode(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {"type": "dict", "items": [[encode(key), encode(one)] for key, one in value.items()]}
     if type(value) is Tensor and (name := str(value.dtype).removeprefix("torch.")) in DTYPES:
-        numbers = value.detach().cpu().contiguous()
+        numbers = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {
             "type": "tensor",
             "dtype": name,

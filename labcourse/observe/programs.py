@@ -26,7 +26,8 @@ MOST_CALLS = 1000  # of a training's steps and checkpoints
 def turns(answer: Callable, names: list[str], rounds: int, warmup: int, slower: float) -> tuple[Any, list[str]]:
     """What ``answer(steps, rounds, warmup, synchronise, clock)`` measures, and the calls that it made, in their order.
 
-    The fake GPU is busy at first, and slow for two rounds. The two steps take `slower` and twice as many seconds.
+    The fake GPU is busy at first, and slow for two rounds. The first step takes `slower` seconds, the second twice as
+    many, and so on.
     """
     gpu, calls = FakeGPU(), []
     gpu.launch(7.0)
@@ -39,23 +40,26 @@ def turns(answer: Callable, names: list[str], rounds: int, warmup: int, slower: 
         calls.append("clock")
         return gpu.clock()
 
-    steps = {name: partial(step, name, seconds * slower) for name, seconds in zip(names, (1.0, 2.0), strict=True)}
+    steps = {name: partial(step, name, place * slower) for place, name in enumerate(names, 1)}
     return answer(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
 
 
-def busy_of_work(answer: Callable[[FakeGPU, float, int], Any], kernel_s: float, kernels: int) -> Any:
-    """What ``answer(gpu, kernel_s, kernels)`` returns for a fake GPU that still has work of 7 seconds."""
-    gpu = FakeGPU()
+def busy_of_work(answer: Callable[[Any, float, int], Any], kernel_s: float, kernels: int, launch_s: float) -> Any:
+    """What ``answer(gpu, kernel_s, kernels)`` returns for a fake GPU that still has work of 7 seconds.
+
+    The GPU is seen by its three methods alone.
+    """
+    gpu = FakeGPU(launch_s)
     gpu.launch(7.0)
-    return answer(gpu, kernel_s, kernels)
+    return answer(SimpleNamespace(launch=gpu.launch, synchronise=gpu.synchronise, clock=gpu.clock), kernel_s, kernels)
 
 
 def profiled_calls(
     answer: Callable[[Callable[[], None], int, int], Any], warmup: int, steps: int
-) -> tuple[list[str], int]:
-    """The names in the profiler that ``answer(step, warmup, steps)`` returns, and how often it has called `step`.
+) -> tuple[list[tuple[str, float, float]], int]:
+    """The events in the profiler that ``answer(step, warmup, steps)`` returns, and how often it has called `step`.
 
-    Call k of `step` makes a range named "call k", from 0 on.
+    Call k of `step` makes a range named "call k", from 0 on. An event is its name, its begin and its end.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler prints that there is no GPU
     calls = itertools.count()
@@ -64,14 +68,14 @@ def profiled_calls(
         with torch.profiler.record_function(f"call {next(calls)}"):
             torch.ones(2).sum()
 
-    profiler = answer(step, warmup, steps)
-    return [event.name for event in profiler.events()], next(calls)
+    events = answer(step, warmup, steps).events()
+    return [(one.name, one.time_range.start, one.time_range.end) for one in events], next(calls)
 
 
-def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, number: int) -> list[int]:
-    """The numbers of the fakes that the pool ``answer(size)`` returns for so many new ones."""
-    pool = answer(size)
-    return [int(pool(torch.full((1, 3, 2, 2), float(new))).mean()) for new in range(number)]
+def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, numbers: list[int]) -> list[list[int]]:
+    """For each of `numbers`, the numbers of the fakes that a pool ``answer(size)`` returns for so many new ones."""
+    pools = [(answer(size), number) for number in numbers]
+    return [[int(pool(torch.full((1, 3, 2, 2), float(new))).mean()) for new in range(number)] for pool, number in pools]
 
 
 class _Watched(TorchDispatchMode):
