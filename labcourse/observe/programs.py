@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -205,8 +206,10 @@ def captures(
 
 def launched(
     answer: Callable, programs: int, arguments: list[Any], constants: dict[str, Any], where: str
-) -> tuple[list[Tensor], list[tuple[int, str, str]]]:
-    """The tensors among a kernel's arguments after its programs have run, and their accesses.
+) -> tuple[list[Tensor], list[str], int]:
+    """The tensors among a kernel's arguments after its programs have run.
+
+    Also the places that several programs write, and the accesses of that program that has most.
 
     Args:
         where: the launch in words.
@@ -220,7 +223,11 @@ def launched(
     except OutOfBounds as error:
         told = f"{where}: {error}. The last block goes beyond the last number: {error.kind} only where i < n."
         raise MistakeFound(told) from error
-    return [one for one in arguments if isinstance(one, Tensor)], list(run.accesses)
+    written = dict.fromkeys((one.place, one.program) for one in run.accesses if one.kind != "load")
+    writers = Counter(place for place, _ in written)
+    most = max(Counter(one.program for one in run.accesses).values(), default=0)
+    tensors = [one for one in arguments if isinstance(one, Tensor)]
+    return tensors, [place for place, number in writers.items() if number > 1], most
 
 
 # A tensor that a layer saved: the kind of the layer; the number of its memory, its rows and its type; and which part of
