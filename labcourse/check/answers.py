@@ -59,10 +59,6 @@ class Elsewhere(NamedTuple):
 
     name: str
 
-    def __call__(self, *given: Any) -> Any:
-        """What it returns, as `ask` has it."""
-        return ask(self, *given)
-
 
 CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
 _NOTEBOOKS: list[str] = []  # the number of that to which the check belongs that runs
@@ -217,7 +213,7 @@ def expect(
     if _same(got, right):
         return
     told = f"{where}: {_answer(got, right)}. " if where else ""
-    for wrong, message in [*mistakes, (_rounded, "That is nearly right: do not round.")]:
+    for wrong, message in mistakes:
         fits = wrong(got, right) if callable(wrong) else _same(got, wrong) and not _same(right, wrong)
         require(not fits, told + message)
     raise WrongAnswer(told + otherwise)
@@ -284,11 +280,6 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor):
         return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5)
     return a == b if isinstance(b, str | set | range) else math.isclose(a, b, rel_tol=1e-6, abs_tol=0 if b else 1e-9)
-
-
-def _rounded(got: Any, right: Any) -> bool:
-    """Whether a number is the right one rounded to at most three places."""
-    return isinstance(right, float) and got != 0 and any(math.isclose(got, round(right, places)) for places in range(4))
 
 
 def _answer(got: Any, right: Any) -> str:
