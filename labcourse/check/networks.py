@@ -35,8 +35,7 @@ def compare_network(
     for condition, got in seen["outputs"].items():
         output = its["outputs"][condition]
         require(got.shape == output.shape, f"the output has shape {(*got.shape,)}, not {(*output.shape,)}. {hints[1]}")
-        told = f"{condition} the output for a picture is another than alone. Does it depend on other pictures, as with "
-        told += "nn.BatchNorm2d, on earlier calls, or on self.training?"
+        told = f"{condition} the output is another than for single pictures in training: is there a nn.BatchNorm2d?"
         expect(got, output, mistakes, hints[2] if condition == "alone" else told)
     ends = ["the input", *(f"the weights of shape {shape}" for shape in expected)]
     compare_gradients({"the output": seen["gradients"]}, {"the output": its["gradients"]}, ends)
@@ -47,7 +46,9 @@ def compare_gradients(got: dict[str, list[Tensor]], right: dict[str, list[Tensor
     """Compares the gradients of each loss for each of the `ends` with the right ones: 0 where there should be none."""
     for loss, gradients in right.items():
         for end, mine, its in zip(ends, got[loss], gradients, strict=True):
-            stopped = f"no gradient of {loss} reaches {end}: leave out .detach(), .item() and torch.no_grad()."
+            stopped = (
+                f"no gradient of {loss} reaches {end}: is .detach(), .item() or no_grad on its way, or is it frozen?"
+            )
             another = f"the gradient of {loss} for {end} is another: is a part of its way detached, or is it nan?"
             reaches = f"gradients of {loss} reach {end}: detach what comes from there."
             expect(mine, its, [(0 * its, stopped)], another if its.any() else reaches)

@@ -30,7 +30,7 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
     width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((12, 20))))
     weight = drawn(3.0, lambda random: random.uniform(2, 9))
     networks = observe.described((3, width, 4, 4), (width, width, 3, 1, 1), (width, 1, 3))
-    networks[2][1]["weight"] *= 5  # so that verdicts are above and below 1
+    networks[2][1]["weight"] *= 9  # so that verdicts are above and below 1
     real_a = torch.rand(2, 3, size, size + 4) * 2 - 1
     given: Any = ["the adversarial loss", "the deviation"], networks, 2, real_a, weight
     got, gradients = ask(answer, *given, through=observe.losses_and_gradients)
@@ -109,7 +109,7 @@ DISCRIMINATOR = [  # hints, see `compare_network`
 @exercise(CodeDiscriminator)
 def code_discriminator(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels, width)`` with `labkit.networks.codes.CodeDiscriminator`, with equal weights."""
-    sizes = drawn((12, 2), lambda random: (random.randrange(8, 20), random.randrange(2, 5)))
+    sizes = drawn((12, 2), lambda random: (random.randrange(13, 20), random.randrange(3, 6)))
     codes = torch.randn(2, sizes[0], *drawn([16, 12], lambda random: random.sample((12, 14, 18), 2)))
     right = CodeDiscriminator(*sizes)
     convolutions = [layer for layer in right.modules() if isinstance(layer, nn.Conv2d)]

@@ -28,7 +28,7 @@ def network_seen(
     Returns:
         | key | meaning |
         |---|---|
-        | weights | as it has drawn them, in the order of their use for `x`. The other keys need those of `values` |
+        | weights | as it has drawn them, in the order of their use, numbers last. Other keys need those of `values` |
         | outputs | for `x`, by condition |
         | gradients | in float64, for `x` and for the weights of `values`. None are looked for if `x` was changed |
     """
@@ -40,6 +40,7 @@ def network_seen(
         network(x.clone())
     layers = sorted(network.modules(), key=[*used, *network.modules()].index)
     weights: list[Tensor] = [weight for layer in layers for weight in layer.parameters(recurse=False)]
+    weights.sort(key=lambda weight: weight.numel() == 1)
     seen: dict[str, Any] = {"weights": [weight.detach().clone() for weight in weights]}
     given = [weight for weight in weights if weight.shape in {value.shape for value in values}]
     if [weight.shape for weight in given] != [value.shape for value in values]:

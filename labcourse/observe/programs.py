@@ -73,10 +73,10 @@ def profiled_calls(
     return [(one.name, one.time_range.start, one.time_range.end) for one in events], next(calls)
 
 
-def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, numbers: list[int]) -> list[list[int]]:
+def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, numbers: list[int]) -> list[list[float]]:
     """For each of `numbers`, the numbers of the fakes that a pool ``answer(size)`` returns for so many new ones."""
-    pools = [(answer(size), number) for number in numbers]
-    return [[int(pool(torch.full((1, 3, 2, 2), float(new))).mean()) for new in range(number)] for pool, number in pools]
+    pools = [(answer(size), range(number)) for number in numbers]
+    return [[pool(torch.full((1, 3, 2, 2), float(new)))[0, 0, 0, 0].item() for new in fakes] for pool, fakes in pools]
 
 
 class _Watched(TorchDispatchMode):
