@@ -83,9 +83,7 @@ def light_block(answer: Callable[[int], nn.Module]) -> None:
     many = drawn(72, lambda random: random.choice((72, 88, 104)))
     for channels in (64, many):
         share = ask(answer, channels, through=observe.block_flops) / observe.block_flops(ResidualBlock, channels)
-        require(
-            share <= 0.25, f"with {channels} channels it has {share:.3f} of the plain block's FLOPs, not a quarter."
-        )
+        require(share <= 0.25, f"with {channels} channels it has {share:.3f} of the plain block's FLOPs, no quarter.")
     depends = {}
     for channels, draws, outputs in ((8, 40, [0, 7]), (many, 3, [*range(0, many, 9)])):
         x = 3 * torch.randn(2, channels, 2, 3, dtype=torch.float64)
@@ -99,9 +97,7 @@ def light_block(answer: Callable[[int], nn.Module]) -> None:
     sees = int((few.abs().amax((0, 1)) > TINY).sum())
     require(sees == 25, f"an output pixel does not see all 5 x 5 pixels around it, but {sees} of them, norms apart.")
     learnt = int(torch.linalg.matrix_rank(few / (few.norm(dim=-1, keepdim=True) + TINY), rtol=TINY).max())
-    told = (
-        f"of the 5 x 5 pixels' weights {learnt} are learnt one by one. Is there a mean, or a weight that never changes?"
-    )
+    told = f"of the 5 x 5 pixels' weights {learnt} are learnt one by one. Is there a mean, or a fixed weight?"
     require(learnt == 25, told)
     blind = float((depends[many].abs().amax((0, 2, 3, 5)) < TINY).sum(1).double().mean())
     told = f"an output channel does not depend on {blind:.3g} of the {many} input channels, norms apart."
@@ -159,10 +155,10 @@ def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> N
         "muddy": ([(5.0, 5.0), (5.1, 5.5), (5.2, 5.2)], "its fg is fine, and its bg is not: both count."),
         "still apples": ([(9.0, 1.0), (9.5, 1.1), (9.2, 1.2)], "its bg is fine, and its fg is not: both count."),
         "by turns": ([(9.0, 3.0), (7.5, 4.0), (7.4, 3.2)], "its median of fg is fine, and so is its median of bg."),
-        "four": ([(9.0, 4.0), (7.0, 3.0), (8.8, 3.9), (7.6, 3.2)], "the median of four is between two, here too high."),
-        "other four": (
+        "four": ([(9.0, 4.0), (7.0, 3.0), (8.8, 3.9), (7.6, 3.2)], "the median of four is between two, here above."),
+        "and four": (
             [(9.0, 4.0), (6.0, 2.0), (8.2, 3.6), (7.6, 3.2)],
-            "the median of four is between two, here low.",
+            "the median of four is between two, here below.",
         ),
     }
     pairs = {(name, seed): pair for name, (seeds, _) in runs.items() for seed, pair in enumerate(seeds)}

@@ -31,11 +31,11 @@ def _rounds(n: int, again: float, step: float, disturbed: int = 0, by: float = 2
 
 
 ROUNDS = [
-    *(_rounds(20, *one) for one in ((1.0, 0.7), (1.0, 1.4), (0.9, 0.95), (1.1, 0.95), (0.9, 1.05), (1.0, 0.985))),
+    *(_rounds(20, *one) for one in ((1.0, 0.7), (1.0, 1.4), (0.9, 0.95), (1.1, 0.95), (0.9, 1.05))),
     # The sixth smallest of 20 ratios decides, and the smallest of 8 or 6; the last two intervals touch the noise.
     *(_rounds(20, 1.0, 0.9, disturbed) for disturbed in (2, 5, 8, 6)),
     *(_rounds(20, 1.0, 1.1, disturbed, 0.5) for disturbed in (5, 6)),
-    *(_rounds(8, 1.0, 0.9, 1), _rounds(6, 1.0, 0.9)),
+    *(_rounds(8, 1.0, 0.9, 1), _rounds(6, 1.0, 0.9), _rounds(20, 1.0, 0.985)),
     *(([1.0] * 8, [again] * 8, [again] * 8) for again in (0.5, 2.0)),
 ]
 
@@ -53,7 +53,7 @@ def verdict(baseline: Seconds, again: Seconds, step: Seconds) -> Mistakes:
     (low, high), far = interval(of_step), reach(*noise)
     # The interval of the numbers 1 to n begins with k itself.
     k = int(interval([float(rank) for rank in range(1, len(of_step) + 1)])[0])
-    told = f"the interval goes from {low:.3g} to {high:.3g}, the noise from {1 / far:.3g} to {far:.3g}. Perhaps "
+    told = f"The interval goes from {low:.3g} to {high:.3g}, the noise from {1 / far:.3g} to {far:.3g}. Perhaps "
     for between, its_noise, guess in (
         ((of_step[k], of_step[-k - 1]), noise, "your k is too large, and the interval too narrow"),
         ((of_step[max(k - 2, 0)], of_step[-max(k - 1, 1)]), noise, "your k is too small, and the interval too wide"),
@@ -70,11 +70,10 @@ def _right_front(table: DataFrame, sign: int = 1, strict: bool = True) -> set[st
     """The rows that no other row beats; unless it is `strict`, equal rows beat each other."""
     rows = {str(name): [sign * value for value in values] for name, *values in table.itertuples()}
 
-    def beaten(name: str) -> bool:
-        others = (its for other, its in rows.items() if other != name and not (strict and its == rows[name]))
-        return any(all(map(le, its, rows[name])) for its in others)
+    def beats(other: str, name: str) -> bool:
+        return all(map(le, rows[other], rows[name])) and name != other and not (strict and rows[other] == rows[name])
 
-    return {name for name in rows if not beaten(name)}
+    return {name for name in rows if not any(beats(other, name) for other in rows)}
 
 
 CHOICES = [  # the first row is beaten in one column alone, by twins; the next one is best nowhere
@@ -147,17 +146,14 @@ def _other_case(random: Random) -> tuple[DataFrame, float]:
 @formula(right_pick, CASES, _other_case)
 def pick(table: DataFrame, memory_bytes: float) -> Mistakes:
     """Compares ``answer(table, memory_bytes)`` with `labkit.measure.autotune.pick`."""
+    told = "Of the `faster` rows that fit (NaN does) take the fastest, or the baseline if nothing that is faster fits."
     for name, verdict, _, peak_bytes in table.itertuples():
-        told = REASONS.get(
-            verdict, "A row that is faster fits. (Memory that is not known, NaN, is no reason against it.)"
-        )
-        yield name, "It holds more than the memory there is." if peak_bytes > memory_bytes else told
-    yield None, "Take the fastest whose verdict is `faster`; if nothing that is faster fits, stay with the baseline."
+        large = verdict == "faster" and peak_bytes > memory_bytes
+        yield name, "It holds more than the memory there is." if large else REASONS.get(verdict, told)
+    yield None, told
 
 
 REASONS = {  # of a verdict: why the row is not the one to use
-    "slower": "It is slower than the baseline.",
-    "noise": "It is the baseline again: its ratio is noise.",
     "no difference": "It cannot be told from noise: its verdict says that it is a guess.",
     "not equivalent": "It computes something else: its verdict says so.",
 }
