@@ -274,5 +274,6 @@ def heats(answer: str, limit: float, seed: int, deciding: int) -> list[dict[str,
             print(heat)
             found.append({"reached": heat.reached, "seconds": heat.seconds})
     except LabkitError as error:
-        raise MistakeFound(str(error)) from error
+        what, *lines = str(error).splitlines()
+        raise MistakeFound(f"{what} {' '.join(lines[-3:])[-200:]}".strip()) from error
     return found
