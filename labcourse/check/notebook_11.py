@@ -67,8 +67,8 @@ def plan_to_buy(one_process: float, plans: Plans) -> Mistakes:
 
 @formula(
     right_interval,
-    [(2.0, 3600.0), (30.0, 86400.0)],
-    lambda random: (random.uniform(1, 60), random.uniform(1e3, 1e5)),
+    [(30.0, 86400.0), (3600.0, 2_592_000.0), (100.0, 10.0)],
+    lambda random: (10 ** random.uniform(-1, 4), 10 ** random.uniform(0, 7)),
 )
 def best_interval(save_s: float, between_failures_s: float) -> Mistakes:
     """Compares ``answer(save_s, between_failures_s)`` with `labcourse.best_interval`."""
@@ -88,7 +88,7 @@ def train_through(answer: Callable) -> None:
     )
     # Lost are a step, the save after it, the next step, a step of the second block, its save, and the step after that.
     lost = [*itertools.accumulate([early, every + 1, 1, every + 2 + late, every + 1, every + 2])]
-    for begun, steps in ((0, 2 * every + rest), (every, 3 * every)):
+    for begun, steps in ((0, 2 * every + rest), (every, 3 * every), (every, every)):
         given = steps, every, lost, begun, torch.rand(4)
         in_try = "If a machine was lost: does `try` hold each call of step and save?"
         state, calls = ask(answer, *given, through=observe.machines_lost, if_it_fails=in_try)

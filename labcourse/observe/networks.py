@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from labcourse.observe.mistake import MistakeFound
 from labkit.measure.roofline import flop_counter
 
 Convolution = tuple[tuple[Any, ...], dict[str, Tensor]]  # the arguments of nn.Conv2d, and its weights
@@ -78,6 +79,8 @@ def losses_and_gradients(
     """
     made = convolutions(networks)
     got = answer(*made, *inputs)
+    if not all(one.weight.requires_grad for one in made[:learning]):
+        raise MistakeFound("a network is left with requires_grad False, so that no other loss could teach it.")
     losses = (
         got if isinstance(got, Mapping) else dict(zip(names, got if isinstance(got, tuple) else [got], strict=False))
     )
