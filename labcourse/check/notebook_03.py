@@ -267,7 +267,7 @@ def _owners(operators: DataFrame, times: dict[str, float], place: int = -1) -> d
 @formula(
     lambda operators, calls, kernels: _owners(operators, _launches(calls, kernels)),
     [
-        _tables([("conv2d", 0, 9), ("cudnn_conv", 1, 8), ("relu", 10, 40)], [(7, 5)], [("a kernel", 7, 30)]),
+        _tables([("pad", 0, 9), ("copy_", 1, 8), ("relu", 10, 40), ("add", 50, 60)], [(7, 5)], [("a kernel", 7, 30)]),
         _tables([("conv2d", 0, 9), ("empty", 1, 3), ("add_", 6, 8)], [(7, 5)], [("a kernel", 7, 30)]),
         _tables([("relu", 0, 3), ("add", 4, 8)], [(2, 1), (1, 5)], [("first", 1, 30), ("second", 2, 40)]),
     ],
