@@ -169,7 +169,7 @@ def replays(
     """A step's results called and replayed, as of `replay_side_by_side`, and whether later calls leave earlier ones."""
     called, replayed = replay_side_by_side(answer, inputs)
     memory = fresh_memory(inputs[0])
-    results = [(result := answer(a.clone(), memory), result.clone()) for a in inputs]
+    results = [(result := answer(a, memory), result.clone()) for a in inputs]
     return called, replayed, all(torch.equal(result, before) for result, before in results)
 
 
@@ -181,24 +181,27 @@ def captures(
     Returns:
         | key | meaning |
         |---|---|
-        | first | the result for the first input |
-        | kept | that result after the second call |
-        | bodies | how often the body has run |
+        | results | for the first input, for the second, and after `others` for the first again |
+        | kept | the first result after the other calls |
+        | bodies | how often the body has run when the class was made, and at the end |
         | example_kept | whether the example is as it was |
         | for_others | for inputs of other shapes the error that came, "" if none did |
     """
-    bodies = []
+    bodies, results = list[Tensor](), list[Any]()
 
     def body(a: Tensor) -> Tensor:
         bodies.append(a)
         return torch.relu(a - less) * times
 
+    def call(a: Tensor) -> Any:
+        result = capture(a)
+        results.append(result.clone() if isinstance(result, Tensor) else result)
+        return result
+
     given = example.clone()
     capture = answer(body, given)
-    result = capture(inputs[0])
-    seen = {"first": result.clone() if isinstance(result, Tensor) else result}
-    capture(inputs[1])
-    seen |= {"kept": result, "bodies": len(bodies), "example_kept": torch.equal(given, example)}
+    recorded = len(bodies)
+    kept, _ = map(call, inputs)
     errors = []
     for other in others:
         try:
@@ -206,7 +209,9 @@ def captures(
             errors.append("")
         except Exception as error:
             errors.append(repr(error))
-    return seen | {"for_others": errors}
+    call(inputs[0])
+    seen = {"results": results, "kept": kept, "bodies": (recorded, len(bodies)), "for_others": errors}
+    return seen | {"example_kept": torch.equal(given, example)}
 
 
 def launched(
