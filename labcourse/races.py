@@ -329,7 +329,7 @@ def find_races(step: Step, real_a: Tensor, real_b: Tensor) -> list[Race]:
         real_a, real_b: (B, 3, H, W) in [-1, 1].
 
     Raises:
-        StreamError: the step uses a CUDA stream that was made before, or torch.cuda.set_stream.
+        StreamError: the step uses a CUDA stream that was made before.
     """
     recorder, _ = record(copy.copy(step), real_a, real_b)  # only the copy keeps the stub streams it makes
     return recorder.races()

@@ -34,7 +34,7 @@ def _arrays(*values: Sequence[float]) -> tuple[np.ndarray, ...]:
 
 def _other_kernels(random: Random) -> Kernels:
     """Kernels of which some overlap, in any order, to `busy`."""
-    begin = [round(random.uniform(0, 100), 2) for _ in range(random.randrange(1, 20))]
+    begin = [round(random.uniform(0, 100), 2) for _ in range(random.randrange(3, 9))]
     end = [round(one + random.uniform(0.1, 20), 2) for one in begin]
     return f"{len(begin)} kernels", begin, end, "Add up the times that at least one kernel covers."
 
@@ -96,7 +96,9 @@ def _right_causes(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> d
     _right_causes,
     [
         _arrays([0, 6, 12, 100, 106, 112], [10, 42, 30, 108, 120, 190], [40, 62, 70, 118, 150, 200]),
-        _arrays([90, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65]),
+        _arrays([70, 2, 31, 5], [140, 20, 45, 60], [150, 30, 75, 65]),
+        _arrays([0, 1, 2, 96, 130], [5, 44, 85, 100, 135], [15, 54, 95, 104, 140]),
+        _arrays([3], [7], [9]),
     ],
     _other_launched,
 )
@@ -107,15 +109,14 @@ def idle_by_cause(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> M
     since = begin[order][1:] - end[order][:-1]
     late, by_length = cause == "host_wait", np.where(us < 30, "kernel_wait", "other")
     short_first = np.where(us < 30, "kernel_wait", np.where(late, "host_wait", "other"))
-    swapped = np.where(late, "host_wait", np.where(us < 30, "other", "kernel_wait"))
     yield _total(1, cause), "That is how many gaps there are: add up their microseconds."
-    yield _total(us, swapped), "kernel_wait and other are swapped: a long gap before a launched kernel is `other`."
-    yield _total(us, np.where(late, by_length, "host_wait")), "A launch that begins *after* the gap began is late."
     yield _total(us, short_first), "Ask for the launch first: a short gap is the host's, too, if the launch was late."
     yield _total(us, by_length), "Each is launched before it begins. Had its launch begun when the *gap* began?"
     yield _adds_up_to(us.sum() + min(begin)), "Wall time begins with the first kernel: no gap before it counts."
+    gaps_found = "All gaps are there, and some are under another cause. Was the launch late? Otherwise 30 us decide."
+    yield _adds_up_to(us.sum()), gaps_found
     yield _adds_up_to(since[since > 0].sum()), INSIDE
-    yield None, "Take the kernels in the order they began. A gap lies between the latest end so far and a later begin."
+    yield None, "Kernels in the order they began; a gap from the latest end so far to a later begin; all gaps added up?"
 
 
 def _adds_up_to(us: float) -> Callable[[dict[str, float], object], bool]:
@@ -223,21 +224,7 @@ def hta_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np
 Tables = tuple[DataFrame, DataFrame, DataFrame]
 
 
-def _launched_by(random: Random) -> Tables:
-    """Operators, calls and kernels, to `who_launched`: operators nest, and a queue delays the kernels."""
-    operators, calls, kernels = [], [], []
-    time, ready = 0.0, 30.0
-    for number in range(5):
-        depth = random.randrange(1, 4)
-        width = random.uniform(8, 14)
-        names = [f"aten::{random.choice('abc')}{number}_{level}" for level in range(depth)]
-        operators += [(name, time + level, time + width - level) for level, name in enumerate(names)]
-        calls.append((random.randrange(100, 200) * 10 + number, time + depth + 0.5))
-        ready += random.uniform(10, 40)
-        kernels.append((f"kernel {number}", calls[-1][0], ready))
-        time += width + random.uniform(0, 3)
-    random.shuffle(operators)
-    random.shuffle(kernels)
+def _tables(operators: list[tuple], calls: list[tuple], kernels: list[tuple]) -> Tables:
     return (
         DataFrame(operators, columns=["name", "begin", "end"]),
         DataFrame(calls, columns=["correlation", "begin"]),
@@ -245,32 +232,60 @@ def _launched_by(random: Random) -> Tables:
     )
 
 
-def _owners(
-    operators: DataFrame, times: Sequence[float], names: Sequence[str], innermost: bool = True
-) -> dict[str, str]:
-    """The operator, by the kernel's name, that runs at each of some times; "" where none does."""
+def _other_tables(random: Random) -> Tables:
+    """Two calls, to `who_launched`, inside an inner operator, and between one that has ended and one that begins.
+
+    Names come twice, and the second kernel overtakes the first.
+    """
+    operators, calls, kernels = [], [], []
+    names, correlations = ["aten::add", "aten::copy_", "aten::mul", "aten::pad", "aten::relu"], range(100, 1000)
+    for number, (since, correlation) in enumerate(zip((4.0, 8.0), random.sample(correlations, 2), strict=True)):
+        time = 20 * number + random.uniform(0, 4)
+        begins = zip(random.sample(names, 5), (0, 1, 5, 6, 11), (15, 3, 10, 9, 14), strict=True)
+        operators += [(name, time + begin, time + end) for name, begin, end in begins]
+        calls.append((correlation, time + since))
+        kernels.append((f"kernel {number}", correlation, 80 - 20 * number + random.uniform(0, 9)))
+    for rows in (operators, calls, kernels):
+        random.shuffle(rows)
+    return _tables(operators, calls, kernels)
+
+
+def _launches(calls: DataFrame, kernels: DataFrame) -> dict[str, float]:
+    begins = calls.set_index("correlation")["begin"][kernels["correlation"]]
+    return dict(zip(kernels["name"], begins, strict=True))
+
+
+def _owners(operators: DataFrame, times: dict[str, float], place: int = -1) -> dict[str, str]:
+    """Of the operators that run at each time the one that began last, or at another `place`; "" where none does."""
     found = {}
-    for name, time in zip(names, times, strict=True):
+    for name, time in times.items():
         around = operators[(operators["begin"] <= time) & (time < operators["end"])].sort_values("begin")
-        found[name] = "" if around.empty else around["name"].iloc[-1 if innermost else 0]
+        found[name] = "" if around.empty else around["name"].iloc[place]
     return found
 
 
-def _right_owners(operators: DataFrame, calls: DataFrame, kernels: DataFrame) -> dict[str, str]:
-    launched = calls.set_index("correlation")["begin"][kernels["correlation"]]
-    return _owners(operators, list(launched), list(kernels["name"]))
-
-
-@formula(_right_owners, [_launched_by(Random(0)), _launched_by(Random(1))], _launched_by)
+@formula(
+    lambda operators, calls, kernels: _owners(operators, _launches(calls, kernels)),
+    [
+        _tables([("pad", 0, 9), ("copy_", 1, 8), ("relu", 10, 40), ("add", 50, 60)], [(7, 5)], [("a kernel", 7, 30)]),
+        _tables([("conv2d", 0, 9), ("empty", 1, 3), ("add_", 6, 8)], [(7, 5)], [("a kernel", 7, 30)]),
+        _tables([("relu", 0, 3), ("add", 4, 8)], [(2, 1), (1, 5)], [("first", 1, 30), ("second", 2, 40)]),
+    ],
+    _other_tables,
+)
 def who_launched(operators: DataFrame, calls: DataFrame, kernels: DataFrame) -> Mistakes:
     """Compares ``answer(operators, calls, kernels)`` with the innermost operator around each kernel's call."""
-    names, launched = list(kernels["name"]), calls.set_index("correlation")["begin"]
-    outer = _owners(operators, list(launched[kernels["correlation"]]), names, innermost=False)
-    yield outer, "Those are the outermost operators: the last one that began before the call has launched it."
-    ran = _owners(operators, list(kernels["begin"]), names)
-    yield ran, "Those operators ran while the *kernel* ran. Ask when its call was made: the correlation tells which."
-    in_order = _owners(operators, list(calls["begin"]), names)
-    yield in_order, "Kernels and calls are in different orders: the correlation says which belong together."
+    launched = _launches(calls, kernels)
+    outer = _owners(operators, launched, 0)
+    yield outer, "Those are the outermost operators: of those around the call, the one that began last has launched it."
+    ended = _owners(operators.assign(end=math.inf), launched)
+    yield ended, "Those began last before the call, but they may have ended by then: the call is not inside such a one."
+    ran = _owners(operators, dict(zip(kernels["name"], kernels["begin"], strict=True)))
+    yield ran, "Those operators ran while the *kernel* began. Ask when its call was made: the correlation tells which."
+    yield (
+        lambda got, right: sorted(got.values()) == sorted(right.values()),
+        "The operators are right, and the kernels exchanged: only the correlation tells.",
+    )
     yield None, "Find the call with the kernel's correlation, and then the innermost operator that runs at its begin."
 
 
@@ -282,35 +297,37 @@ def repaired_loop(answer: Callable[..., list[float]]) -> None:
         WrongAnswer: it reads a file twice, copies picture by picture, reads a loss before the last step, or does not
             return the losses of the same steps.
     """
-    random = drawn(Random(0), lambda random: random)
-    files = [f"{random.randrange(1000)}-{number}.jpg" for number in range(4 * random.randrange(2, 4))]
-    pictures = {file: torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8) for file in files}
-    epochs = random.randrange(2, 4)
+    number, epochs = drawn((10, 3), lambda random: (random.choice((7, 11, 14)), random.choice((2, 4))))
+    pictures = {f"{place}.jpg": torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8) for place in range(number)}
     net = nn.Conv2d(3, 3, 3, padding=1)
     weight, bias = net.weight.detach().clone(), net.bias.detach().clone()  # type: ignore[union-attr]
     got, reads, events = ask(answer, weight, bias, pictures, epochs, through=observe.training_loop)
     optimizer, right = torch.optim.SGD(net.parameters(), lr=0.1), []
     for _ in range(epochs):
-        for first in range(0, len(files), 4):
-            batch = torch.stack([pictures[file] for file in files[first : first + 4]]).float() / 255
+        for some in torch.stack([*pictures.values()]).split(4):
+            batch = some / 255
             loss = (net(batch) - batch).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             right.append(loss.item())
     steps = len(right)
-    require(isinstance(got, list) and len(got) == steps, f"return a list with the losses of all {steps} steps.")
+    told = (
+        f"return a list with all {steps} losses: 4 of {number} pictures a step, the rest in the last, {epochs} epochs."
+    )
+    require(isinstance(got, list) and len(got) == steps, told)
     require(all(isinstance(one, float) for one in got), "the losses should be numbers: read them after the loop.")
     same = all(math.isclose(one, other, rel_tol=1e-3) for one, other in zip(got, right, strict=True))
     require(
         same, "the losses differ from those of the loop above: keep the order of the pictures, and all of its steps."
     )
-    twice = f"{len(reads)} pictures were read, and there are {len(files)}: read each once, before the first epoch."
-    require(len(reads) == len(files), twice)
-    last = len(events) - 1 - events[::-1].index("step")
-    copied = events[:last].count("copy")
-    require(copied <= steps, f"{copied} copies for {steps} steps: stack the pictures first, and copy a batch at once.")
-    waits = events[:last].count("value read")
-    require(
-        not waits, f"a loss is read {waits} times before the last step, and the host waits each time: read it later."
+    twice = f"{len(reads)} pictures were read, and there are {number}: read each once, before the first epoch."
+    require(len(reads) == number, twice)
+    require("step" in events, "the optimizer that the loop was given has taken no step.")
+    seen = events[: len(events) - 1 - events[::-1].index("step")]
+    alone, waits = seen.count("picture copied"), seen.count("value read")
+    require(alone == 0, f"{alone} pictures were copied one by one: stack them first, and copy a batch at once.")
+    told = (
+        f"a loss is read {waits} times before the last step, with .item() or .cpu(), and the host waits: read it later."
     )
+    require(waits == 0, told)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import cast
 
 import torch
 from pandas import DataFrame
+from torch import Tensor
 
 from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require
@@ -32,28 +34,33 @@ def streams(answer: type) -> None:
     real_a, real_b = (torch.rand(1, 3, size, size) * 2 - 1 for _ in range(2))
     batch = {"real_a": real_a, "real_b": real_b}
     for others in ([], ["bf16"]):
-        right = make_step(observe.small_model(seed), *others, emulate=True).losses("generators", batch)
+        step = make_step(observe.small_model(seed), *others, emulate=True)
+        right = step.losses("generators", batch)
+        step.backward(torch.stack([*right.values()]).sum(), "generators")
         seen = ask(answer, seed, real_a, real_b, others, through=observe.streams_used)
         losses, sides, (made, made_again), (races, later_races) = (
             seen[name] for name in ("losses", "sides", "made", "races")
         )
         wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
-        alone = "one side stream begins when the other is done, so nothing overlaps: let main wait after both."
-        waits = "the host waits, in a `synchronize` or for a value: wait_stream lets the GPU wait instead."
+        wanted = [cast(Tensor, weight.grad) for weight in step.players["generators"]]
+        pairs = zip(seen["gradients"], wanted, strict=True)
+        flows = all(got is not None and (got - one).abs().max() < 0.1 * one.abs().max() for got, one in pairs)
         for holds, message in (
             (not wrong, f"{', '.join(wrong)} differ from the baseline's: return A -> B -> A first."),
+            (flows, "the losses are right, and the generators' gradients are not: is one cut off, with detach?"),
             (sides > 0, "all work ran on main: launch each cycle in `with torch.cuda.stream(...)` of its own."),
             (sides > 1, "only one side stream has work: give each cycle a side stream of its own."),
             (not seen["in_class"], "the streams are kept in the class, which every step shares: keep them in self."),
-            (made == 2, f"{made} side streams were made, and two are needed: one for each cycle."),
+            (made == 2, f"{made} side streams were made at this step's first call, and two are needed, in self.side."),
             *((False, race) for race in races),
-            (seen["overlap"], alone),
+            (not seen["host_waits"], "the host waits, in a `synchronize` or for a value: use wait_stream instead."),
+            (seen["overlap"], "nothing overlaps: one side stream begins when the other is done. Launch both first."),
         ):
             require(holds, ("with 'bf16': " if others else "") + message)
-    require(not seen["host_waits"], waits)
-    require(not made_again, "the second call makes new streams: make them at the first call, and keep them in self.")
-    default = "there is a race if the step itself runs on another stream than the default one: current_stream knows it."
-    require(not later_races, default)
+        again = "in a second call, where another stream, outer, is the current one"
+        require(not made_again, f"{again}, new streams are made: make them at the first call, and keep them in self.")
+        perhaps = "Perhaps `cycles` does not ask for torch.cuda.current_stream() in every call."
+        require(not later_races, f"{again}: {' '.join(later_races[:1])} {perhaps}")
 
 
 # Rows of two small profiles: own and total us on the GPU, before and after; none if the profiler did not print them.
@@ -95,6 +102,10 @@ def growth(before: DataFrame, after: DataFrame, steps: int) -> Mistakes:
     yield None, "Take each operator's own GPU time after, minus that before, in milliseconds of one step."
 
 
+def _bars(rows: list[tuple]) -> DataFrame:
+    return DataFrame(rows, columns=["lane", "what", "begin_ms", "end_ms"])
+
+
 def _picture(random: Random) -> tuple[DataFrame]:
     """A timeline of some lanes, to `read_timeline`: lanes overlap, and half of the slow kernels run beside others."""
     rows = []
@@ -107,14 +118,18 @@ def _picture(random: Random) -> tuple[DataFrame]:
             if number != 1:
                 slow = random.uniform(begin, end - 20)
                 rows.append((lane, "slow kernel", slow, slow + 20))
-    return (DataFrame(rows, columns=["lane", "what", "begin_ms", "end_ms"]),)
+    return (_bars(rows),)
+
+
+TWO_LANES = [("main", "kernels", 0, 10), ("side", "kernels", 6, 16), ("side", "slow kernel", 8, 15)]
+TWO_LANES += [("main", "kernels", 20, 24), ("main", "slow kernel", 21, 24)]
 
 
 def _seen(figure: DataFrame) -> DataFrame:
     return figure[figure["what"].isin(["kernels", "slow kernel"])].reset_index(drop=True)
 
 
-@formula(figure_times, [(_seen(paper_figure()),), _picture(Random(0))], _picture)
+@formula(figure_times, [(_bars(TWO_LANES),), (_seen(paper_figure()),)], _picture)
 def read_timeline(figure: DataFrame) -> Mistakes:
     """Compares ``answer(figure)`` with `labcourse.figure_times`, on the course paper's Figure 1 and on another one."""
     right, lasted = figure_times(figure), figure["end_ms"] - figure["begin_ms"]
@@ -133,7 +148,7 @@ def read_timeline(figure: DataFrame) -> Mistakes:
     yield {"alone": lasted[slow].sum()}, "alone is the slow kernel's whole time: leave out what runs beside others."
     beside = lasted[slow].sum() - right["alone"]
     yield {"alone": beside}, "alone is the time beside others: what is left of the slow kernel's time?"
-    yield {"alone": 0.0}, "alone: a slow kernel's own lane has a row `kernels` there, too. Take the *other* lanes'."
+    yield {"alone": 0.0}, "alone is not 0: perhaps a slow kernel's own lane was asked, too. Take the *other* lanes'."
     yield (
         None,
         "Take the union of all rows, the sum of the lanes less it, and what the slow kernel alone covers.",

@@ -6,10 +6,11 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -80,19 +81,20 @@ def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, n
 
 
 class _Watched(TorchDispatchMode):
-    """Notes copies to another type or device, numbers that are read, and the optimiser's steps.
+    """Notes copies of tensors of `size` numbers to another type or device, and numbers that are read.
 
     Integers do not count, which come from no loss: a `DataLoader` reads one each epoch, its seed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.events: list[str] = []
+        self.size, self.events = size, list[str]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        names = {"aten::_to_copy": "copy", "aten::_local_scalar_dense": "value read"}
-        if func.name() in names and (func.name() == "aten::_to_copy" or args[0].dtype != torch.int64):
-            self.events.append(names[func.name()])
+        if func.name() == "aten::_to_copy" and args[0].numel() == self.size:
+            self.events.append("picture copied")
+        if func.name() == "aten::_local_scalar_dense" and args[0].dtype != torch.int64:
+            self.events.append("value read")
         return func(*args, **kwargs or {})
 
 
@@ -101,14 +103,22 @@ def training_loop(
 ) -> tuple[Any, list[str], list[str]]:
     """What ``answer(net, optimizer, files, read, epochs, device)`` returns, the files it read, and events in order.
 
-    An event is "copy" (to another type or device), "value read" (by the host), or "step" (of the optimiser).
+    An event is "picture copied" (one alone, to another type or device), "step" (of the optimiser), or "value read" (by
+    the host: with .cpu(), .to("cpu") and .numpy() as well, which on a processor read nothing).
     """
     reads: list[str] = []
-    watched = _Watched()
+    watched = _Watched(next(iter(pictures.values())).numel())
 
     def read(file: str) -> Tensor:
         reads.append(file)
         return pictures[file].clone()
+
+    to = Tensor.to
+
+    def to_host(method: Callable[..., Any], tensor: Tensor, *settings: Any, **named: Any) -> Any:
+        if tensor.numel() == 1 and (method is not to or "cpu" in map(str, settings)):
+            watched.events.append("value read")
+        return method(tensor, *settings, **named)
 
     class CountedSGD(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
@@ -117,7 +127,8 @@ def training_loop(
 
     net = nn.Conv2d(3, 3, 3, padding=1)
     net.load_state_dict({"weight": weight, "bias": bias})
-    with watched:
+    stubs: Any = {name: partialmethod(partial(to_host, getattr(Tensor, name))) for name in ("cpu", "numpy", "to")}
+    with watched, patch.multiple(Tensor, **stubs):
         got = answer(net, CountedSGD(net.parameters(), lr=0.1), [*pictures], read, epochs, "cpu")
     return got, reads, watched.events
 
@@ -168,7 +179,7 @@ def replays(
     """A step's results called and replayed, as of `replay_side_by_side`, and whether later calls leave earlier ones."""
     called, replayed = replay_side_by_side(answer, inputs)
     memory = fresh_memory(inputs[0])
-    results = [(result := answer(a.clone(), memory), result.clone()) for a in inputs]
+    results = [(result := answer(a, memory), result.clone()) for a in inputs]
     return called, replayed, all(torch.equal(result, before) for result, before in results)
 
 
@@ -180,24 +191,27 @@ def captures(
     Returns:
         | key | meaning |
         |---|---|
-        | first | the result for the first input |
-        | kept | that result after the second call |
-        | bodies | how often the body has run |
+        | results | for the first input, for the second, and after `others` for the first again |
+        | kept | the first result after the other calls |
+        | bodies | how often the body has run when the class was made, and at the end |
         | example_kept | whether the example is as it was |
         | for_others | for inputs of other shapes the error that came, "" if none did |
     """
-    bodies = []
+    bodies, results = list[Tensor](), list[Any]()
 
     def body(a: Tensor) -> Tensor:
         bodies.append(a)
         return torch.relu(a - less) * times
 
+    def call(a: Tensor) -> Any:
+        result = capture(a)
+        results.append(result.clone() if isinstance(result, Tensor) else result)
+        return result
+
     given = example.clone()
     capture = answer(body, given)
-    result = capture(inputs[0])
-    seen = {"first": result.clone() if isinstance(result, Tensor) else result}
-    capture(inputs[1])
-    seen |= {"kept": result, "bodies": len(bodies), "example_kept": torch.equal(given, example)}
+    recorded = len(bodies)
+    kept, _ = map(call, inputs)
     errors = []
     for other in others:
         try:
@@ -205,7 +219,9 @@ def captures(
             errors.append("")
         except Exception as error:
             errors.append(repr(error))
-    return seen | {"for_others": errors}
+    call(inputs[0])
+    seen = {"results": results, "kept": kept, "bodies": (recorded, len(bodies)), "for_others": errors}
+    return seen | {"example_kept": torch.equal(given, example)}
 
 
 def launched(

@@ -36,9 +36,6 @@ def small_model(seed: int, **settings: Any) -> CycleGAN:
         return CycleGAN(**small | settings)
 
 
-OUTER = -1  # the number of the stream on which the second call runs
-
-
 class _Around:
     """Stands before the answer in the stack of a step's classes.
 
@@ -46,22 +43,33 @@ class _Around:
     """
 
     on_another_stream = False
+    whole = 0  # cycles that `self.cycle` has given, with the identity pictures
+
+    def cycle(self, *journey: Any, **named: Any) -> Cycle:
+        cycle = super().cycle(*journey, **named)  # type: ignore[misc]  # the answer's, or a step's
+        self.whole += cycle.same is not None
+        return cycle
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
-        cycles = super().cycles(journeys)  # type: ignore[misc]  # the answer's, or a step's
+        before, self.whole = Stream.timekeeper.current, 0
+        cycles = super().cycles(journeys)  # type: ignore[misc]
         found = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
         if found != [Cycle, Cycle]:
             told = f"`cycles` must return two Cycles, A -> B -> A and B -> A -> B, not {found}: "
             raise MistakeFound(told + "run both cycles before you return tuple(cycles).")
-        if any(cycle.same is None for cycle in cycles):
-            told = "the identity pictures are missing: pass self.cycle the real picture of the other domain, too."
-            raise MistakeFound(told)
+        if self.whole != 2:
+            told = f"self.cycle gave {self.whole} cycles with identity pictures, and two are needed: "
+            raise MistakeFound(told + "call self.cycle(*journey), with all four fields, for each journey.")
+        if (left := Stream.timekeeper.current) is not before:
+            told = f"torch.cuda.set_stream leaves {left.name} on for the code that follows: "
+            raise MistakeFound(told + f"set {before.name} again, or use `with torch.cuda.stream(...)`.")
         return cycles
 
     def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         if not self.on_another_stream:
             return super().losses(player, batch)  # type: ignore[misc]
-        outer, main = Stream(number=OUTER), Stream.timekeeper.current
+        outer, main = Stream(number=-1), Stream.timekeeper.current
+        outer.name = "outer"
         outer.wait_stream(main)
         with outer:
             losses = super().losses(player, batch)  # type: ignore[misc]
@@ -72,7 +80,7 @@ class _Around:
 def streams_used(answer: type, seed: int, real_a: Tensor, real_b: Tensor, others: list[str]) -> dict[str, Any]:
     """What a class does that runs the two cycles on two streams, in two calls of the generators' losses.
 
-    The second call runs while another stream than main is the current one.
+    The second call runs while another stream than main, called outer, is the current one.
 
     Args:
         seed: of the model's weights, see `small_model`.
@@ -81,7 +89,7 @@ def streams_used(answer: type, seed: int, real_a: Tensor, real_b: Tensor, others
     Returns:
         | key | meaning |
         |---|---|
-        | losses | of the first call |
+        | losses, gradients | of the first call |
         | sides | side streams that have work in it |
         | made | side streams that were made, by the first call and by the second |
         | in_class | whether a stream is kept in the class |
@@ -95,6 +103,8 @@ def streams_used(answer: type, seed: int, real_a: Tensor, real_b: Tensor, others
     with hint("Leave __init__ out, and make the streams in cycles, once."):
         step = make_step(small_model(seed), _Around, answer, *others, emulate=True)
     recorder, losses = _recorded(step, real_a, real_b)
+    step.backward(torch.stack([*losses.values()]).sum(), "generators")
+    gradients = [weight.grad for weight in step.players["generators"]]
     step.on_another_stream = True  # type: ignore[attr-defined]
     second, _ = _recorded(step, real_a, real_b)
     clocks = recorder.clocks
@@ -102,6 +112,7 @@ def streams_used(answer: type, seed: int, real_a: Tensor, real_b: Tensor, others
     pairs = itertools.combinations(sides, 2)
     return {
         "losses": losses,
+        "gradients": gradients,
         "sides": len(sides),
         "made": (clocks.made, second.clocks.made),
         "in_class": any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values()))),
@@ -141,26 +152,30 @@ def batched_passes(answer: Any, seed: int, real: Tensor, other: Tensor, third: T
     return {"cycle": tuple(cycle), "verdicts": tuple(verdicts), "sizes": passes}
 
 
-def batched_training(answer: Any, seed: int, real: Tensor, other: Tensor) -> dict[str, Any]:
+def batched_training(answer: Any, seed: int, real: Tensor, other: Tensor, identity: list[float]) -> dict[str, Any]:
     """What the class of `batched_passes` does otherwise, with the same model.
 
     Returns:
         | key | meaning |
         |---|---|
-        | alone | what `cycle` returns without a picture for the identity |
-        | reasons | why it is unsuited for batch norm in the generators, in the discriminators, and for no batch norm |
-        | losses | of the second of two whole steps on `real` and `other` |
+        | reasons | why it is unsuited for batch norm in each network alone, by the network's name |
+        | reason | the same for the model, which has no batch norm |
+        | losses | of the second of two whole steps on `real` and `other`, with each weight of the `identity` loss |
     """
     model = small_model(seed).double()
-    step = cast(CycleGANStep, make_step(model, answer))
-    with hint("without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."):
-        alone = tuple(step.cycle(model.G_A, model.G_B, real, None))
+    reasons = {}
     with hint("why_unsuited is called on the class, with the model alone: put @staticmethod, and return the reason."):
-        in_judges = nn.Sequential(nn.Conv2d(3, 2, 4, 2), nn.BatchNorm2d(2))
-        models = small_model(seed, norm="batch"), small_model(seed, discriminator=in_judges), model
-        reasons = [answer.why_unsuited(one) for one in models]
-    losses = [step(real, other) for _ in range(2)][-1]
-    return {"alone": alone, "reasons": reasons, "losses": losses}
+        reason = answer.why_unsuited(model)
+        for name, _ in model.named_children():
+            unsuited = small_model(seed)
+            setattr(unsuited, name, nn.Sequential(nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False))))
+            reasons[name] = answer.why_unsuited(unsuited)
+    losses = []
+    with hint("without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."):
+        for weight in identity:
+            step = make_step(small_model(seed, lambda_identity=weight).double(), answer)
+            losses.append([step(real, other) for _ in range(2)][-1])
+    return {"reasons": reasons, "reason": reason, "losses": losses}
 
 
 def one_update(
