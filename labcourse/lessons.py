@@ -132,12 +132,8 @@ def module_flops(model: DeviationGAN, size: int = 256) -> dict[str, int]:
         size: height and width of the pictures, in pixels.
     """
     kinds: dict[str, list[Any]] = {"one process": []}
-    for module in model.players():
-        kinds[module] = [type("Alone", (Alone,), {"module": module})]
-    return {
-        name: sum(operator.flops for operator in step_operators(model, *kind, size=size))
-        for name, kind in kinds.items()
-    }
+    kinds |= {one: [type("Alone", (Alone,), {"module": one})] for one in model.players()}
+    return {name: sum(one.flops for one in step_operators(model, *kind, size=size)) for name, kind in kinds.items()}
 
 
 def saved_tensors(network: nn.Module, picture: Tensor) -> list[tuple[str, Tensor]]:

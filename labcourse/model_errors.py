@@ -135,11 +135,6 @@ def _of(played: Replay, steps: int, kinds: dict[str, str]) -> dict[str, float]:
     wall = float(timeline.kernel_end.max() - timeline.kernel_start.min())
     us = defaultdict(float, {"wall": wall, "busy": timeline.busy, "idle": wall - timeline.busy})
     for launch, source in zip(played.launches, played.sources, strict=True):
-        us[_kind(source.operator_name, source.range, kinds)] += launch.kernel_us
+        kind = next(kind for kind, pattern in kinds.items() if re.search(pattern, source.operator_name))
+        us[OPTIMISER if re.search("(?i)optimi[sz]er", source.range) else kind] += launch.kernel_us
     return {part: total / 1e3 / steps for part, total in us.items()}
-
-
-def _kind(operator: str, inside: str, kinds: dict[str, str]) -> str:
-    if re.search("(?i)optimi[sz]er", inside):
-        return OPTIMISER
-    return next(kind for kind, pattern in kinds.items() if re.search(pattern, operator))

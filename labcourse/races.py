@@ -185,7 +185,7 @@ class RaceRecorder(TorchDispatchMode):
         self.sightings: list[Sighting] = []
         for name, tensor in named.items():
             if tensor.untyped_storage().nbytes():
-                self.add(tensor, Memory(name, self.main, 1, tensor))
+                self.memory[address(tensor)] = Memory(name, self.main, 1, tensor)
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -200,7 +200,7 @@ class RaceRecorder(TorchDispatchMode):
             for tensor in tensors((args, kwargs)):
                 self.use(tensor, stream, writes=id(tensor) in written)
             for tensor in made:
-                self.add(tensor, self.made_by(operation, self.of((args, kwargs)), tensor, stream))
+                self.memory[address(tensor)] = self.made_by(operation, self.of((args, kwargs)), tensor, stream)
             if asks:  # the host waits for the stream that it asks on, and for no other
                 self.clocks.host_waits(self.clocks.point(stream))
         return result
@@ -230,15 +230,11 @@ class RaceRecorder(TorchDispatchMode):
             name = f"the {str(tensor.dtype).removeprefix('torch.')} copy of {used[0].name}"
         return Memory(name, stream, self.clocks.of[stream][stream], tensor, is_cast)
 
-    def add(self, tensor: Tensor, memory: Memory) -> None:
-        """Stores `memory` under the tensor's address."""
-        self.memory[address(tensor)] = memory
-
     def of(self, tree: Any) -> list[Memory]:
         """The memory of every tensor in `tree`, each once."""
         for tensor in tensors(tree):
             if address(tensor) not in self.memory:
-                self.add(tensor, Memory("a tensor from before the step", self.main, 1, tensor))
+                self.memory[address(tensor)] = Memory("a tensor from before the step", self.main, 1, tensor)
         return list(dict.fromkeys(self.memory[address(tensor)] for tensor in tensors(tree)))
 
     def name_output(self, name: str, network: nn.Module, inputs: Any, output: Any) -> None:
