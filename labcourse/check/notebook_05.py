@@ -24,8 +24,8 @@ def _right_estimate(launches: float, host_us: float, busy_us: float) -> tuple[fl
 
 @formula(
     _right_estimate,
-    [(3000, 40, 45_000), (3000, 10, 45_000), (1, 20, 45_000), (1000, 45, 45_000)],
-    lambda random: (random.randrange(1, 5000), random.randrange(5, 60), random.randrange(5_000, 200_000)),
+    [(3000, 40, 45_000), (3000, 10, 45_000), (1000, 45, 45_000), (10, 4.5, 0)],
+    lambda random: (random.randrange(1, 5000), random.uniform(5, 60), random.uniform(5_000, 200_000)),
 )
 def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
     """Checks ``answer(launches, host_us, busy_us)``: the microseconds of a step and the GPU's idle share."""
@@ -38,7 +38,7 @@ def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
 @formula(
     lambda recorded_us, busy_us, clock_us: (1 - busy_us / clock_us, clock_us / busy_us),
     [(134_700, 66_600, 88_000), (900, 400, 500), (20_000, 10_000, 19_000)],
-    lambda random: (random.randrange(4000, 9000), random.randrange(500, 1500), random.randrange(1800, 3500)),
+    lambda random: (random.uniform(1500, 9000), random.uniform(500, 1500), random.uniform(1800, 3500)),
 )
 def by_the_clock(recorded_us: float, busy_us: float, clock_us: float) -> Mistakes:
     """Checks ``answer(recorded_us, busy_us, clock_us)``: the idle share and the largest gain without the profiler."""
@@ -132,21 +132,22 @@ REPAIRS = (  # a step as it should be, and what to do if a replay of the answer 
 def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
     """Checks the steps `clips`, `decays`, `adds_up` and `draws` after they were rewritten for replays."""
     random = drawn(Random(0), lambda random: random)
-    lengths = random.sample(
-        [1.1, 1.8, 2.3, 9.0] * 4, 16
-    )  # that of 2.3 has no value above 2, that of 1.8 a sum above it
-    directions = [torch.tensor([random.choice((-1, 1)) * random.uniform(0.8, 1.2) for _ in range(3)]) for _ in lengths]
-    inputs = [length * one / one.norm() for length, one in zip(lengths, directions, strict=True)]
+    # That of length 2.3 has no value above 2, and that of 1.8 a sum above it.
+    lengths = random.sample([1.1, 1.8, 2.3, 9.0] * 4, 16)
+    directions = [[random.choice((-1, 1)) * random.uniform(0.8, 1.2) for _ in range(4)] for _ in lengths]
+    ones = torch.tensor(directions).view(-1, 2, 2)
+    inputs = [length * one / one.norm() for length, one in zip(lengths, ones, strict=True)]
     for (name, right, advice), answer in zip(REPAIRS, answers, strict=True):
-        called, replayed, stays = ask(answer, inputs, through=observe.replays)
+        given = [*inputs, 0 * inputs[0]] if right else inputs
+        called, replayed, stays = ask(answer, given, through=observe.replays)
         if right is None:
-            factors = torch.stack([result / a for result, a in zip(called, inputs, strict=True)])
+            factors = torch.stack([result / a for result, a in zip(called, given, strict=True)]).flatten(1)
             one = torch.allclose(factors, factors[:, :1], atol=1e-6) and bool(((0 <= factors) & (factors <= 1)).all())
             require(one, f"{name}: the result is not a times one number from 0 to 1.")
             apart = factors[:, 0].sort().values.diff()
             require(bool((apart > 1e-6).all()), f"{name}: two calls draw the same number.")
         else:
-            wanted = torch.stack(replay_side_by_side(right, inputs)[0])
+            wanted = torch.stack(replay_side_by_side(right, given)[0])
             expect(torch.stack(called), wanted, [], f"{name}: called without a tape, it should do what it did before.")
         if isinstance(replayed, str):
             raise WrongAnswer(f"{name}: its recording is refused, the host asks for a value. {advice}")
@@ -155,7 +156,7 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
         require(right_each_time, f"{name}: a replay is stale. {advice}")
 
 
-CALLS = ("the first call", "the second call", "a call after another shape")
+CALLS = ("the first call", "the second call", "the same input again", "a call after another shape")
 
 
 @exercise(SPEEDUPS["graph"])
@@ -163,16 +164,11 @@ def captured(answer: type) -> None:
     """Checks a class that records a body once, and replays it for each new input."""
     rows, columns = shape = drawn([2, 3], lambda random: random.sample(range(2, 8), 2))
     less, times = drawn((1.0, 2.0), lambda random: (random.uniform(0.5, 2.5), random.uniform(1.5, 4)))
-    example = torch.full(shape, 5.0)
-    inputs = [torch.arange(float(rows * columns)).reshape(shape) + shift for shift in (0, 1)]
-    first = inputs[0]
+    example = torch.full(shape, 5.0, dtype=drawn(torch.float32, lambda _: torch.float64))
+    first = torch.arange(rows * columns).reshape(shape).to(example)
+    inputs = [first, first + 1, first + 1]
     others = [first[:1], first[:, :1], first.reshape(columns, rows), first[None], first[..., None]]
     seen = ask(answer, example, inputs, others, less, times, through=observe.captures)
-    old = "the result is the example's: copy the new input into its memory. To name another tensor moves nothing."
-    stale = torch.full(shape, (5.0 - less) * times)
-    order = "the result is not the body's. Copy each input first, and replay then."
-    for got, a, when in zip(seen["results"], [*inputs, first], CALLS, strict=True):
-        expect(got, torch.relu(a - less) * times, [(stale, f"{when}: {old}")], f"{when}: {order}")
     recorded, bodies = seen["bodies"]
     for holds, message in (
         (bodies == 1, f"after all calls the body has run {bodies} times: record it once, in __init__."),
@@ -185,3 +181,9 @@ def captured(answer: type) -> None:
         done = f"raises {error}" if error else "passes, since copy_ repeats it to fit"
         where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
         require(error.startswith("ValueError("), f"{where} {done}: compare the shapes first, and raise a ValueError.")
+    old = "the result is the example's: copy the new input into its memory. To name another tensor moves nothing."
+    order = "the result is not the body's, which counts its runs. Copy each input, and then replay once."
+    for total, got, a, when in zip(range(2, 6), seen["results"], [*inputs, first], CALLS, strict=True):
+        stale = (example - less) * times + total
+        expect(got, torch.relu(a - less) * times + total, [(stale, f"{when}: {old}")], f"{when}: {order}")
+        require(got.dtype == a.dtype, f"{when}: the result is {got.dtype}, and the input is {a.dtype}.")

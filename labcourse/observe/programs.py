@@ -104,7 +104,7 @@ def training_loop(
     """What ``answer(net, optimizer, files, read, epochs, device)`` returns, the files it read, and events in order.
 
     An event is "picture copied" (one alone, to another type or device), "step" (of the optimiser), or "value read" (by
-    the host: with .cpu(), .to("cpu") and .numpy() as well, which on a processor read nothing).
+    the host: also with .tolist(), and with .cpu(), .to("cpu") and .numpy(), which on a processor read nothing).
     """
     reads: list[str] = []
     watched = _Watched(next(iter(pictures.values())).numel())
@@ -116,7 +116,7 @@ def training_loop(
     to = Tensor.to
 
     def to_host(method: Callable[..., Any], tensor: Tensor, *settings: Any, **named: Any) -> Any:
-        if tensor.numel() == 1 and (method is not to or "cpu" in map(str, settings)):
+        if tensor.dim() < 2 and (method is not to or "cpu" in map(str, settings)):  # a loss, or a list of losses
             watched.events.append("value read")
         return method(tensor, *settings, **named)
 
@@ -127,7 +127,9 @@ def training_loop(
 
     net = nn.Conv2d(3, 3, 3, padding=1)
     net.load_state_dict({"weight": weight, "bias": bias})
-    stubs: Any = {name: partialmethod(partial(to_host, getattr(Tensor, name))) for name in ("cpu", "numpy", "to")}
+    stubs: Any = {
+        name: partialmethod(partial(to_host, getattr(Tensor, name))) for name in ("cpu", "numpy", "to", "tolist")
+    }
     with watched, patch.multiple(Tensor, **stubs):
         got = answer(net, CountedSGD(net.parameters(), lr=0.1), [*pictures], read, epochs, "cpu")
     return got, reads, watched.events
@@ -186,22 +188,24 @@ def replays(
 def captures(
     answer: type, example: Tensor, inputs: list[Tensor], others: list[Tensor], less: float, times: float
 ) -> dict[str, Any]:
-    """What a class does that records ``relu(a - less) * times`` for `example`, and replays it for each of two inputs.
+    """What a class does that records ``relu(a - less) * times + total`` for `example`, and replays it for each input.
+
+    `total` is 1 when the body has run once, and grows by 1 each time.
 
     Returns:
         | key | meaning |
         |---|---|
-        | results | for the first input, for the second, and after `others` for the first again |
+        | results | for each of the inputs, and after `others` for the first again |
         | kept | the first result after the other calls |
         | bodies | how often the body has run when the class was made, and at the end |
         | example_kept | whether the example is as it was |
         | for_others | for inputs of other shapes the error that came, "" if none did |
     """
-    bodies, results = list[Tensor](), list[Any]()
+    bodies, results, total = list[Tensor](), list[Any](), torch.zeros(())
 
     def body(a: Tensor) -> Tensor:
         bodies.append(a)
-        return torch.relu(a - less) * times
+        return torch.relu(a - less) * times + total.add_(1)
 
     def call(a: Tensor) -> Any:
         result = capture(a)
@@ -211,7 +215,8 @@ def captures(
     given = example.clone()
     capture = answer(body, given)
     recorded = len(bodies)
-    kept, _ = map(call, inputs)
+    answer(torch.neg, given)  # another one, which is to share nothing with the first
+    kept, *_ = map(call, inputs)
     errors = []
     for other in others:
         try:

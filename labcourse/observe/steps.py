@@ -169,7 +169,7 @@ def batched_training(answer: Any, seed: int, real: Tensor, other: Tensor, identi
         for name, _ in model.named_children():
             unsuited = small_model(seed)
             setattr(unsuited, name, nn.Sequential(nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False))))
-            reasons[name] = answer.why_unsuited(unsuited)
+            reasons[name] = answer.why_unsuited(unsuited.eval())
     losses = []
     with hint("without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."):
         for weight in identity:
