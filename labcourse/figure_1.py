@@ -6,8 +6,7 @@ import pandas
 import plotly.graph_objects as go
 
 from labcourse.paper import COMMIT, REPOSITORY, TITLE
-from labcourse.shipped import DATA, NOT_SHIPPED
-from labkit.errors import LabkitError
+from labcourse.shipped import shipped
 from labtrace.events.intervals import busy
 from labtrace.show.bars import Looks, bars
 from labtrace.show.style import BELOW, BY_KIND, UNUSED
@@ -38,10 +37,7 @@ def paper_figure() -> pandas.DataFrame:
     Raises:
         LabkitError: data/paper is not here.
     """
-    file = DATA / "paper" / "figure1_b16.csv"
-    if not file.exists():
-        raise LabkitError(f"{file} {NOT_SHIPPED}")
-    table = pandas.read_csv(file)
+    table = pandas.read_csv(shipped("paper/figure1_b16.csv")[0])
     source = {"recorded by others": TITLE, "source": REPOSITORY, "commit": COMMIT, "device": "NVIDIA A100"}
     table.attrs["stamp"] = source | {"read off": "Figure 1", "error_ms": ERROR_MS, "batch_size": 16, "streams": 2}
     return table

@@ -7,8 +7,7 @@ from functools import cache
 
 import pandas
 
-from labcourse.shipped import DATA, NOT_SHIPPED
-from labkit.errors import LabkitError
+from labcourse.shipped import shipped
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate.cost_model import ROOFLINES
 from labkit.simulate.meta_device import UPLOAD, Operator, step_operators
@@ -84,10 +83,7 @@ def paper_profile(name: str) -> pandas.DataFrame:
         LabkitError: the name is unknown, or data/paper is not here.
     """
     check_known("name", name, PROFILES)
-    file = DATA / "paper" / f"{name}.csv"
-    if not file.exists():
-        raise LabkitError(f"{file} {NOT_SHIPPED}")
-    rows = pandas.read_csv(file)
+    rows = pandas.read_csv(shipped(f"paper/{name}.csv")[0])
     total, table = rows.iloc[0], rows.iloc[1:].reset_index(drop=True)
     generator, batch_size, streams = PROFILES[name]
     settings = {"generator": generator, "batch_size": batch_size, "size": 256, "streams": streams, "tf32": "default"}

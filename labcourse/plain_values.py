@@ -58,7 +58,7 @@ def encode(value: Any) -> Any:
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, list):
         return [encode(one) for one in value]
-    if isinstance(value, tuple | set):
+    if isinstance(value, tuple | set | frozenset):
         return {"type": "tuple" if isinstance(value, tuple) else "set", "items": [encode(one) for one in value]}
     if isinstance(value, range):
         return {"type": "range", "items": [value.start, value.stop, value.step]}

@@ -35,6 +35,13 @@ STUDY_PICTURES = 9  # test pictures in each row that benchmarks/authoring/studie
 NOT_SHIPPED = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
 
 
+def shipped(pattern: str) -> list[Path]:
+    """The files or folders in data/ that fit a pattern. Raises `LabkitError` if there are none."""
+    if not (found := sorted(DATA.glob(pattern))):
+        raise LabkitError(f"{DATA / pattern} {NOT_SHIPPED}")
+    return found
+
+
 def gpu_trace(
     *speedups: str,
     batch_size: int = 1,
@@ -65,10 +72,7 @@ def gpu_trace(
         process, device = ProcessPoolExecutor(1, max_tasks_per_child=1), pick_device("cuda")  # a spawned one
         return Trace(process.submit(_recorded, name, speedups, batch_size, generator, device).result())
     file = name if benchmark else f"{BENCHMARK_OFF}{name}"
-    shipped = sorted((DATA / "traces").glob(f"*/{file}"))
-    if not shipped:
-        raise LabkitError(f"{DATA / 'traces' / '*' / file} {NOT_SHIPPED}")
-    return Trace(shipped[0])
+    return Trace(shipped(f"traces/*/{file}")[0])
 
 
 def public_trace(name: str) -> Trace:
@@ -170,7 +174,7 @@ def study(name: str) -> pandas.DataFrame:
     Raises:
         LabkitError: there is no such study here. Only a clone of labkit has them, an installed package does not.
     """
-    return measure.load(_studied(f"{name}.json"))
+    return measure.load(shipped(f"quality/{name}.json")[0])
 
 
 def study_pictures(name: str) -> dict[str, torch.Tensor]:
@@ -182,7 +186,7 @@ def study_pictures(name: str) -> dict[str, torch.Tensor]:
     Raises:
         LabkitError: as `study`.
     """
-    grids = {file.stem: read_picture(file) for file in sorted(_studied(name).glob("*.png"))}
+    grids = {file.stem: read_picture(file) for file in shipped(f"quality/{name}/*.png")}
     return {run: _cut(grid, grid.shape[-1] // STUDY_PICTURES) for run, grid in grids.items()}
 
 
@@ -197,14 +201,5 @@ def deviation_models() -> dict[float, Model]:
     Raises:
         LabkitError: as `study`.
     """
-    folders = sorted((DATA / "checkpoints").glob("deviation_*"))
-    if not folders:
-        raise LabkitError(f"{DATA / 'checkpoints' / 'deviation_*'} {NOT_SHIPPED}")
+    folders = shipped("checkpoints/deviation_*")
     return {float(folder.name.removeprefix("deviation_")): load_model(folder) for folder in folders}
-
-
-def _studied(file: str) -> Path:
-    path = DATA / "quality" / file
-    if not path.exists():
-        raise LabkitError(f"{path} {NOT_SHIPPED}")
-    return path

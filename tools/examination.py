@@ -55,10 +55,8 @@ def by_the_clock(random: Random) -> Question:
     busy = random.randrange(40, 70)
     clock, recorded = round(busy * random.uniform(1.2, 1.6)), round(busy * random.uniform(1.8, 2.4))
     text = f"In a recording a step takes {recorded} ms, and its kernels {busy} ms, one after another. Without the "
-    text += (
-        f"profiler the step takes {clock} ms. For which share of the time is the GPU idle in real training, and how "
-    )
-    text += "many times faster does the step get at most, if launches cost nothing? Which wrong answer does the "
+    text += f"profiler the step takes {clock} ms. For which share of the time is the GPU idle in real training, and "
+    text += "how many times faster does the step get at most, if launches cost nothing? Which wrong answer does the "
     text += "recording suggest, and why?"
     key = f"Idle for {1 - busy / clock:.0%}, at most {clock / busy:.2f} times faster. The recording suggests "
     key += f"{1 - busy / recorded:.0%} and {recorded / busy:.2f}: the profiler slows the host, and not the kernels."
@@ -91,9 +89,8 @@ def buckets(random: Random) -> Question:
     text += "way when the backward pass ends (those that its last gradient completes included)? (b) How long does an "
     text += f"all-reduce of all {sum(sizes)} MB in a ring of {ranks} ranks take, with {latency_us} us a message and "
     text += f"{rate} GB/s? (c) Which of the two numbers depends on the size of the pictures?"
-    key = (
-        f"(a) {early} of {sum(sizes)} MB. (b) {ring_us(sum(sizes) * 1e6, ranks, latency_us, rate * 1e9) / 1e3:.2f} ms. "
-    )
+    ring_ms = ring_us(sum(sizes) * 1e6, ranks, latency_us, rate * 1e9) / 1e3
+    key = f"(a) {early} of {sum(sizes)} MB. (b) {ring_ms:.2f} ms. "
     return text, key + "(c) Neither: gradients are as large as the weights."
 
 
@@ -106,10 +103,8 @@ def checkpoints(random: Random) -> Question:
     text += "all of them. How often should one save, and which share of the time is lost then? What changes with four "
     text += "times as many machines?"
     lost = save_s / interval + interval / (2 * between_s)
-    key = (
-        f"Every {interval / 60:.1f} minutes; {lost:.1%} is lost. With four times as many, half the interval, and twice "
-    )
-    return text, key + "the loss."
+    key = f"Every {interval / 60:.1f} minutes; {lost:.1%} is lost. With four times as many, half the interval, and "
+    return text, key + "twice the loss."
 
 
 QUESTIONS: tuple[Callable[[Random], Question], ...] = (

@@ -18,7 +18,9 @@ if not getattr(find_spec("labkit"), "origin", None):  # a folder that merely has
         if git.returncode:
             why = f" git says: {git.stderr}" if address else ""
             to_do = "Fill in REPO in this cell, such as https://github.com/OWNER/NAME, and run the cell again."
-            raise RuntimeError(f"labkit is not here, and REPO should be the course's public address. {to_do}{why}")
+            wrong = RuntimeError(f"labkit is not here, and REPO should be the course's public address. {to_do}{why}")
+            wrong._render_traceback_ = lambda: [f"RuntimeError: {wrong}"]  # all that Jupyter shows
+            raise wrong
     runpy.run_path(str(installer))
 
 import labkit

@@ -15,5 +15,10 @@ KEPT = ("torch", "torchvision", "numpy", "pandas", "IPython", "ipykernel")
 
 print("Installing labkit from", CLONE)
 pins = [f"{name}=={version(name)}" for name in KEPT if find_spec(name)]
-subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "-e", f"{CLONE}[lab]", *pins], check=True)
+pip = [sys.executable, "-m", "pip", "install", "--quiet", "-e", f"{CLONE}[lab]", *pins]
+done = subprocess.run(pip, stderr=subprocess.PIPE, text=True)
+if done.returncode:
+    wrong = RuntimeError("\n".join(["labkit cannot be installed here. pip says:", *done.stderr.splitlines()[-3:]]))
+    wrong._render_traceback_ = lambda: [f"RuntimeError: {wrong}"]  # all that Jupyter shows
+    raise wrong
 sys.path.insert(0, str(CLONE))  # pip's entry is read only by processes that start after it

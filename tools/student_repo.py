@@ -9,6 +9,7 @@ tests and the pages for teachers stay behind.
 
 import argparse
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -48,8 +49,7 @@ def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
             first = next(cell for cell in notebook.cells if cell.cell_type == "code")
             first.source = re.sub(r'^REPO = "[^"]*"', f'REPO = "{repo}"', first.source, flags=re.MULTILINE)
             begin = "Work in a copy: `make student` makes one and never overwrites it."
-            begin += f" [Open it in Colab]({link})." if (link := colab(repo, path.name)) else ""
-            begin += ASSISTANTS
+            begin += (f" [Open it in Colab]({link})." if (link := colab(repo, path.name)) else "") + ASSISTANTS
             notebook.cells[0].source = assignments.SOLVED.sub(begin, notebook.cells[0].source)
             nbformat.write(notebook, target)
         assignments.make(addressed, Path(course))
@@ -113,4 +113,4 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     address = arguments.repo.rstrip("/").removesuffix(".git")
     make(arguments.out.resolve(), address, sorted(ROOT.glob("notebooks/*.ipynb")))
-    print(f"To publish it: git -C {arguments.out} push {address} main")
+    print(f"To publish it: git -C {shlex.quote(str(arguments.out))} push {address} main")

@@ -17,7 +17,7 @@ from functools import wraps
 from inspect import signature
 from numbers import Real
 from random import Random
-from textwrap import shorten
+from textwrap import shorten, wrap
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,25 +27,10 @@ from torch import Tensor
 
 from labcourse.calls import reply
 from labcourse.check import originality
+from labcourse.check.errors import in_words
 from labcourse.plain_values import decode, encode, kind
 
 T = TypeVar("T")
-ERRORS = {  # a pattern in an error of the answer's code: where to look
-    "UnboundLocal": "A name that a function assigns to is local in it: give it a value before this line.",
-    "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",
-    "No module named": "It is not installed here: do without it.",
-    "KeyError": "Is the key spelt right? A key that may be new needs a first value: total.get(name, 0).",
-    "'dict' object has no attribute": 'A value of a dict is numbers["name"], not numbers.name.',
-    "NoneType": "Something is None here: a function without `return`, or a value that was never set.",
-    "before Module.__init__": "In __init__, call super().__init__() first.",
-    "AttributeError": "Is it spelt the same everywhere, and set before it is read?",
-    "positional argument|keyword argument": "Does it fit the function's first line? A method begins with self, and "
-    "f(*values) hands over the values of a tuple one by one.",
-    "IndexError": "The first place is 0, and the last is the length - 1.",
-    "Boolean value of Tensor": "Is a class used as a function? nn.L1Loss()(a, b) builds the loss first, then calls it.",
-    "in-place operation": "Make a new tensor: a - b, not a -= b.",
-    "size|shape|dimension|channels": "Print the shapes before this line: which do not fit?",
-}
 LIKELY_REASONS = (  # the kind that is expected, the kind that came, and the likely reason
     ("", "None", "Is a `return` missing?"),
     (r"a tensor of shape \(\)", "a number", "Leave out .item() and float(): a number carries no gradient."),
@@ -62,7 +47,7 @@ class WrongAnswer(AssertionError):
 
     def _render_traceback_(self) -> list[str]:  # IPython asks an exception for this
         logging.getLogger("labcourse").debug("a wrong answer", exc_info=self)
-        return [f"{type(self).__name__}: {self}"]
+        return wrap(f"WrongAnswer: {self}", 80)  # nbgrader's Validate cuts longer lines
 
 
 class AnswerStopped(Exception):
@@ -74,12 +59,7 @@ class Elsewhere(NamedTuple):
 
     name: str
 
-    def __call__(self, *given: Any) -> Any:
-        """What it returns, as `ask` has it."""
-        return ask(self, *given)
 
-
-MOST_CHARACTERS = 300  # of an error's text
 CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
 _NOTEBOOKS: list[str] = []  # the number of that to which the check belongs that runs
 WORKERS: list[Callable[[str], str]] = []  # while answers are graded: sends a request to the process where they run
@@ -153,23 +133,8 @@ def ask(answer: Any, *given: Any, through: Callable[..., T] | None = None, if_it
             raise WrongAnswer(originality.LIBRARYS_OWN.format(called[0]))
     require("changed" not in told, CHANGED)
     if "error" in told:
-        raise WrongAnswer(_explained(told["error"], if_it_fails))
+        raise WrongAnswer(in_words(told["error"], if_it_fails))
     return decode(told["value"])
-
-
-def _explained(error: Mapping[str, Any], if_it_fails: str) -> str:
-    """The error of an answer in words, with the line of the notebook that raised it, and hints."""
-    told = str(error["text"])[:MOST_CHARACTERS]
-    if error["mistake"] or told.startswith(originality.LIBRARYS_OWN[:20]):
-        return told
-    if error["unwritten"]:
-        return f"{error['unwritten']} is not written yet: replace `raise NotImplementedError` in it by your code."
-    text = f"{error['type']}: {told}"
-    hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + error["notes"] + [if_it_fails]
-    where = f"your code fails with {text}, {error['place']}."
-    if not error["place"]:
-        where = f"your answer cannot be checked: it fails with {text}."
-    return " ".join(filter(None, [where, *hints]))
 
 
 _INPUTS: list[Random] = []  # while inputs are drawn: their source
@@ -248,7 +213,7 @@ def expect(
     if _same(got, right):
         return
     told = f"{where}: {_answer(got, right)}. " if where else ""
-    for wrong, message in [*mistakes, (_rounded, "That is nearly right: do not round.")]:
+    for wrong, message in mistakes:
         fits = wrong(got, right) if callable(wrong) else _same(got, wrong) and not _same(right, wrong)
         require(not fits, told + message)
     raise WrongAnswer(told + otherwise)
@@ -317,11 +282,6 @@ def _same(a: Any, b: Any) -> bool:
     return a == b if isinstance(b, str | set | range) else math.isclose(a, b, rel_tol=1e-6, abs_tol=0 if b else 1e-9)
 
 
-def _rounded(got: Any, right: Any) -> bool:
-    """Whether a number is the right one rounded to at most three places."""
-    return isinstance(right, float) and got != 0 and any(math.isclose(got, round(right, places)) for places in range(4))
-
-
 def _answer(got: Any, right: Any) -> str:
     if isinstance(right, Mapping):
         return ", ".join(f"{key} is not {_shown(got[key])}" for key in right if not _same(got[key], right[key]))
@@ -336,4 +296,4 @@ def _shown(value: Any) -> str:
         return "; ".join(" ".join(map(_shown, row)) for row in rows)
     if isinstance(value, Tensor):
         return kind(value)
-    return f"{value:.6g}" if isinstance(value, Real) else str(value)
+    return f"{value:.6g}" if isinstance(value, Real) else str(value) or "nothing"

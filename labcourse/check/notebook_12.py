@@ -31,7 +31,7 @@ def my_entry(answer: str) -> None:
     nearest = f"{reached} of {len(heats)} seeds reached the goal: the curve says when it was nearest."
     require(reached >= DECIDING_HEATS, nearest)
     seconds = max(heat["seconds"] for heat in heats)  # not the median: the first could keep weights for the next
-    told = f"it takes {seconds:.0f} calibrated seconds, the baseline {baseline:.0f}"
-    too_slow = f"{told}: at most {allowed:.0f} are {TIMES_FASTER} times as fast. What takes longest in it?"
+    told = f"it takes {seconds:.1f} calibrated seconds, the baseline {baseline:.1f}"
+    too_slow = f"{told}: at most {allowed:.1f} are {TIMES_FASTER} times as fast. What takes longest in it?"
     require(seconds <= allowed, too_slow)
     print(f"{baseline / seconds:.2f} times as fast as the baseline: {told}")

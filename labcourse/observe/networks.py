@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -12,7 +13,6 @@ from torch import Tensor, nn
 from labkit.measure.roofline import flop_counter
 
 Convolution = tuple[tuple[Any, ...], dict[str, Tensor]]  # the arguments of nn.Conv2d, and its weights
-PICTURES = 32  # in one of them at least, each ReLU lets the middle pixel through
 
 
 def network_seen(
@@ -124,48 +124,47 @@ def block_flops(answer: Callable[[int], nn.Module], channels: int) -> int:
     return int(counter.get_total_flops())
 
 
-def light_design(answer: Callable[[int], nn.Module], channels: int) -> dict[str, Any]:
-    """What the output of a block depends on.
+def light_design(
+    answer: Callable[[int], nn.Module], x: Tensor, patch: int, draws: int, outputs: list[int]
+) -> dict[str, Any]:
+    """What the output of a block depends on, whatever its layers are called.
+
+    `x` consists of patches of equal pixels. Around the middle of one an activation has the same slope everywhere, and
+    a norm, which lets each pixel depend on all others, adds the same to each derivative: their differences are local.
+
+    Args:
+        x: pictures.
+        patch: pixels from one patch to the next, down and across.
+        draws: how often the weights that are learnt are drawn.
+        outputs: channels.
 
     Returns:
         | key | meaning |
         |---|---|
-        | shape | of the output for (32, channels, 9, 11) |
-        | adds_x | with all weights 0 the output is the input |
-        | sees | pixels on which the middle one depends, in whatever channel: bool (9, 11) |
-        | blind | input channels on which an output channel does not depend, on average |
-        | linear | it is one linear map |
-        | alike | a mirrored input gives the mirrored output, in both directions |
+        | shape | of the output for `x` |
+        | adds_x | with all these weights 0 the output is the input, also for a part of a picture |
+        | depends | (draw, output, picture, patch, channel, 25): how F in a middle of a patch changes with the 5 x 5
+          pixels around it, less how it changes with a pixel three farther down and across |
     """
-    block = _without_norms(answer(channels).double())  # they let each pixel depend on all others
-    x, y = 3 * torch.randn(2, PICTURES, channels, 9, 11, dtype=torch.float64)
-    got = block(x.clone())
-    seen: dict[str, Any] = {"shape": tuple(got.shape)}
-    if got.shape != x.shape:
-        return seen
-    sees = torch.stack([_dependence(block, x, channel) for channel in range(channels)])  # output, input, height, width
-    seen |= {
-        "linear": torch.allclose(block(x + y) + block(0 * x), got + block(y.clone())),
-        "sees": sees.any(1).any(0),
-        "blind": len(torch.nonzero(~sees.any(3).any(2))) / channels,
-        "alike": all(torch.allclose(block(x.flip(side)), got.flip(side)) for side in (2, 3)),
-    }
+    block = answer(x.shape[1]).double()
+    weights = [weight for weight in block.parameters() if weight.requires_grad]
     with torch.no_grad():
-        for weight in block.parameters():
+        seen: dict[str, Any] = {"shape": tuple(block(x).shape)}
+    found = []
+    for _ in range(draws if x.shape == seen["shape"] else 0):
+        with torch.no_grad():
+            for weight in weights:
+                size = (1 + torch.rand(weight.shape)) / math.sqrt(math.prod(weight.shape[1:]))
+                weight.copy_(size * torch.randn(weight.shape).sign())
+        given = x.clone().requires_grad_()
+        middles = (block(given.clone()) - given)[:, :, patch // 2 :: patch, patch // 2 :: patch].sum((0, 2, 3))
+        for output in outputs:
+            slopes = torch.autograd.grad(middles[output], given, retain_graph=True)[0]
+            around = slopes.unfold(2, patch, patch).unfold(3, patch, patch).flatten(2, 3).transpose(1, 2)
+            around = around[..., patch // 2 - 2 :, patch // 2 - 2 :]
+            found.append((around[..., :5, :5] - around[..., 5:6, 5:6]).flatten(-2))
+    with torch.no_grad():
+        for weight in weights:
             weight.zero_()
-    return seen | {"adds_x": torch.allclose(block(x.clone()), x)}
-
-
-def _without_norms(block: nn.Module) -> nn.Module:
-    for parent in block.modules():
-        for name, child in parent.named_children():
-            if isinstance(child, nn.InstanceNorm2d | nn.BatchNorm2d | nn.GroupNorm):
-                setattr(parent, name, nn.Identity())
-    return block
-
-
-def _dependence(block: nn.Module, x: Tensor, channel: int) -> Tensor:
-    """Where an output channel's middle pixel depends on the input: bool (channels, height, width)."""
-    given = x.clone().requires_grad_()
-    middle = block(given.clone())[:, channel, 4, 5] - given[:, channel, 4, 5]
-    return torch.autograd.grad(middle.sum(), given)[0].abs().sum(0) > 1e-12
+        adds_x = all(torch.allclose(block(one), one) for one in (x, x[:1, :, :9, :12]))
+    return seen | {"adds_x": adds_x, "depends": torch.stack(found).unflatten(0, (draws, len(outputs)))}

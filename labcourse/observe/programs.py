@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -122,36 +123,41 @@ def training_loop(
 
 
 def machines_lost(
-    answer: Callable[..., Any], steps: int, every: int, lost: list[int], start: Tensor
-) -> tuple[Any, list[tuple[str, int]]]:
-    """The state that ``answer(steps, every, step, save, load)`` returns, and calls in order: a name and a step.
+    answer: Callable[..., Any], steps: int, every: int, lost: list[int], begun: int, start: Tensor
+) -> tuple[Any, list[tuple[str, list[float]]]]:
+    """The state that ``answer(steps, every, step, save, load)`` returns, and its calls of `step` and `save`.
+
+    A call has the state's numbers beside it. The last of them is the machine's, which changes with each loss.
 
     Args:
-        lost: the calls of `step` and `save`, counted from 0, in which a machine is lost: then "lost" follows.
+        lost: the calls, counted from 0, in which a machine is lost.
+        begun: the steps of the first checkpoint, and `start` its state.
     """
-    kept, calls, tries = (start, 0), [], itertools.count()
+    kept, calls, machines = (start, begun), [], itertools.count()
+    machine = next(machines)
 
-    def call(name: str, number: int) -> None:
-        calls.append((name, number))
-        if (now := next(tries)) in lost:
-            calls.append(("lost", number))
+    def call(words: str, state: Tensor) -> None:
+        nonlocal machine
+        calls.append((words, state.tolist()))
+        if len(calls) - 1 in lost:
+            machine = next(machines)
             raise ConnectionError("the machine is lost")
-        if now > MOST_CALLS:
+        if len(calls) > MOST_CALLS:
             raise MistakeFound("it does not come to an end: when are all steps done?")
 
     def step(state: Tensor, k: int) -> Tensor:
-        state.mul_(1.5).add_(k)
-        call("step", k)
+        before = state.clone()
+        state[:-1].mul_(1.5).add_(k)
+        call(f"step(state, {k})", before)
         return state
 
     def save(state: Tensor, done: int) -> None:
         nonlocal kept
-        call("save", done)
+        call(f"save(state, {done})", state)
         kept = state.clone(), done
 
     def load() -> tuple[Tensor, int]:
-        calls.append(("load", kept[1]))
-        return kept[0].clone(), kept[1]
+        return torch.cat([kept[0][:-1], torch.tensor([float(machine)])]), kept[1]
 
     return answer(steps, every, step, save, load), calls
 
@@ -204,8 +210,10 @@ def captures(
 
 def launched(
     answer: Callable, programs: int, arguments: list[Any], constants: dict[str, Any], where: str
-) -> tuple[list[Tensor], list[tuple[int, str, str]]]:
-    """The tensors among a kernel's arguments after its programs have run, and their accesses.
+) -> tuple[list[Tensor], list[str], int]:
+    """The tensors among a kernel's arguments after its programs have run.
+
+    Also the places that several programs write, and the accesses of that program that has most.
 
     Args:
         where: the launch in words.
@@ -219,7 +227,11 @@ def launched(
     except OutOfBounds as error:
         told = f"{where}: {error}. The last block goes beyond the last number: {error.kind} only where i < n."
         raise MistakeFound(told) from error
-    return [one for one in arguments if isinstance(one, Tensor)], list(run.accesses)
+    written = dict.fromkeys((one.place, one.program) for one in run.accesses if one.kind != "load")
+    writers = Counter(place for place, _ in written)
+    most = max(Counter(one.program for one in run.accesses).values(), default=0)
+    tensors = [one for one in arguments if isinstance(one, Tensor)]
+    return tensors, [place for place, number in writers.items() if number > 1], most
 
 
 # A tensor that a layer saved: the kind of the layer; the number of its memory, its rows and its type; and which part of
@@ -262,5 +274,6 @@ def heats(answer: str, limit: float, seed: int, deciding: int) -> list[dict[str,
             print(heat)
             found.append({"reached": heat.reached, "seconds": heat.seconds})
     except LabkitError as error:
-        raise MistakeFound(str(error)) from error
+        what, *lines = str(error).splitlines()
+        raise MistakeFound(f"{what} {' '.join(lines[-3:])[-200:]}".strip()) from error
     return found

@@ -13,6 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import labcourse
 
 TOOLS = Path(__file__).parents[2] / "tools"
 CELL = (TOOLS / "first_cell.py").read_text()
@@ -101,15 +104,28 @@ def test_a_mere_folder_named_labkit_is_not_taken_for_the_package(run, repository
 
 
 @needs_git
-@pytest.mark.parametrize(
-    ("repo", "git_says"),
-    [("", ""), ("nowhere", " git says: fatal: repository 'nowhere' does not exist")],
-    ids=["no address", "a wrong one"],
-)
-def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path, repo, git_says):
-    process, asked = run(tmp_path / "content", repo=repo)
+def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path):
+    process, asked = run(tmp_path / "content", repo="nowhere")
     assert process.returncode == 1 and asked is None
     assert process.stderr.strip().splitlines()[-1] == (
-        "RuntimeError: labkit is not here, and REPO should be the course's public address. "
-        f"Fill in REPO in this cell, such as https://github.com/OWNER/NAME, and run the cell again.{git_says}"
+        "RuntimeError: labkit is not here, and REPO should be the course's public address. Fill in REPO in this cell, "
+        "such as https://github.com/OWNER/NAME, and run the cell again. git says: fatal: repository 'nowhere' does not "
+        "exist"
     )
+
+
+@pytest.mark.parametrize(
+    ("folder", "cell", "last"),
+    [
+        ("/", CELL, "https://github.com/OWNER/NAME, and run the cell again."),
+        (TOOLS, CELL, "no network"),
+        (TOOLS, "labcourse.check.cycle_loss(lambda *_: None)", "not None. Is a `return` missing?"),
+    ],
+)
+def test_jupyter_shows_an_error_s_text_and_no_source(folder, cell, last, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "no network"))
+    InteractiveShell(user_ns={"labcourse": labcourse}).run_cell(cell)
+    shown = capsys.readouterr().out.strip()
+    assert shown.endswith(last) and len(shown.splitlines()) <= 3

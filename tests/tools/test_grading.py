@@ -33,7 +33,7 @@ from tools.grading import __main__ as grading
 from tools.grading import by_hand, report, sandbox
 from tools.grading.collect import collect, read_roster, read_table
 from tools.grading.course import Course
-from tools.grading.execute import RestoreCells, RunExercises, is_wrong, take_from_beside
+from tools.grading.execute import RestoreCells, RunExercises, is_wrong, name_of, take_from_beside
 
 NAME = "01_tiny"
 SECRET = "the solution of the course"
@@ -124,7 +124,7 @@ def answered(course: Course, answers: dict[str, str]) -> nbformat.NotebookNode:
     """The students' notebook with answers filled in."""
     notebook = nbformat.read(course.root / "release" / NAME / f"{NAME}.ipynb", as_version=4)
     for cell in notebook.cells:
-        cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
+        cell.source = answers.get(name_of(cell), cell.source)
     notebook.cells[0].source += "\n" + answers.get("added to setup", "")
     return notebook
 
@@ -191,8 +191,7 @@ def graded(course, tmp_path_factory):
     roster.write_text("id,first_name,last_name\nright,Ada,Right\nabsent,Bob,Absent\n")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        words = ["--submissions", folder, "--course", course.root, "--students", roster, "--seed", "5"]
-        words += ["--isolation", "namespaces"]
+        words = ["--submissions", folder, "--course", course.root, "--students", roster, *GRADE]
         assert grading.main([str(word) for word in words]) == 0, printed.getvalue()
     return {one.student: one.exercises for one in course.graded(NAME)}, printed.getvalue()
 
@@ -383,9 +382,7 @@ def rewrite(course: Course, student: str, question: str, answer: str, *outputs: 
     """Hand in another answer to a question, with outputs of the cell before it."""
     path = course.root / "submitted" / student / NAME / f"{NAME}.ipynb"
     notebook = nbformat.read(path, as_version=4)
-    place = next(
-        n for n, cell in enumerate(notebook.cells) if cell.metadata.get("nbgrader", {}).get("grade_id") == question
-    )
+    place = [*map(name_of, notebook.cells)].index(question)
     notebook.cells[place].source = answer
     notebook.cells.insert(place, new_code_cell("table", outputs=[*outputs]))
     nbformat.write(notebook, path)

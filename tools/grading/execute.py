@@ -188,13 +188,8 @@ class RunExercises(CoursePreprocessor):
         *others, check = cells
         sandbox = self.sandbox(setup, notebook)
         results, ended = sandbox.run([plain(cell.source) for cell in others])
-        missing = {
-            "text": "",
-            "error": stopped(ended or "crashed: nothing came from it"),
-            "goes_on": False,
-            "absent": [],
-        }
-        results += [missing] * (len(others) - len(results))
+        lost = stopped(ended or "crashed: nothing came from it")
+        results += [dict(text="", error=lost, goes_on=False, absent=[])] * (len(others) - len(results))
         errors = []
         answer = [cell for cell in others if exercise_of(cell) == exercise_of(check)]
         for cell, result in zip(others, results, strict=True):

@@ -17,7 +17,7 @@ from tools.mistakes import WRONG_ANSWERS, known
 pd.set_option("display.max_colwidth", None)  # messages are not cut
 OTHER = "another mistake"
 # Of messages that no known mistake gives: what an answer fails with, that it was stopped, or is of another kind
-TELLING = r"^Stopped: \w+|Not installed where|fails with \w+|is expected, not|^(?!WrongAnswer)\w+(?=: )"
+TELLING = r"^Stopped: \w+|Not installed where|fails with \w+|is expected, not|these keys are|^(?!WrongAnswer)\w+(?=: )"
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">

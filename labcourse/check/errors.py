@@ -1,0 +1,47 @@
+"""What is said of an answer whose code fails."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from labcourse.check import originality
+
+MOST_CHARACTERS = 200  # of an error's text
+ERRORS = {  # a pattern in an error of the answer's code: where to look
+    "UnboundLocal": "A name that a function assigns to is local in it: give it a value before this line.",
+    "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",
+    "No module named": "It is not installed here: do without it.",
+    "KeyError": "Is the key spelt right? A key that may be new needs a first value: total.get(name, 0).",
+    "'dict' object has no attribute": 'A value of a dict is numbers["name"], not numbers.name.',
+    "NoneType": "Something is None here: a function without `return`, or a value that was never set.",
+    "before Module.__init__": "In __init__, call super().__init__() first.",
+    "AttributeError": "Is it spelt the same everywhere, and set before it is read?",
+    "positional argument|keyword argument": "Does it fit the function's first line? A method begins with self, and "
+    "f(*values) hands over the values of a tuple one by one.",
+    "IndexError": "The first place is 0, and the last is the length - 1.",
+    "Boolean value of Tensor": "Is a class used as a function? nn.L1Loss()(a, b) builds the loss first, then calls it.",
+    "in-place operation": "Make a new tensor: a - b, not a -= b.",
+    "size|shape|dimension|channels": "Print the shapes before this line: which do not fit?",
+}
+
+
+def in_words(error: Mapping[str, Any], if_it_fails: str) -> str:
+    """An error of an answer's code, with the line of the notebook that raised it, and hints.
+
+    Args:
+        error: as `labcourse.calls.reply` describes it.
+        if_it_fails: a hint of the check.
+    """
+    told = str(error["text"])[:MOST_CHARACTERS]
+    if error["mistake"] or told.startswith(originality.LIBRARYS_OWN[:20]):
+        return told
+    if error["unwritten"]:
+        return f"{error['unwritten']} is not written yet: replace `raise NotImplementedError` in it by your code."
+    text = f"{error['type']}: {told}"
+    hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + error["notes"] + [if_it_fails]
+    where = f"your code fails with {text}, {error['place']}."
+    if not error["place"]:
+        where = f"your answer cannot be checked: it fails with {text}."
+    return " ".join(filter(None, [where, *hints]))
