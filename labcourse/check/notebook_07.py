@@ -93,10 +93,10 @@ def learn(answer: Callable[..., None]) -> None:
     its, order = observe.learned(right, networks, batches, weight)
     took = f"in two calls, these optimisers took steps: {', '.join(players) or 'none'}. Right is {', '.join(order)}."
     require(players == order, took)
-    left = "in the second call. Does a gradient of the first call add to it? Or: "
-    for again, mine, right_ones in zip(("", left), after, its, strict=True):
+    calls = "", " in the second call (is a gradient of the first one left?)"
+    for call, mine, right_ones in zip(calls, after, its, strict=True):
         for (name, told), got, weights in zip(UPDATES.items(), mine, right_ones, strict=True):
-            require(torch.allclose(got, weights, atol=1e-5), f"the {name} has learned something else {again}: {told}")
+            require(torch.allclose(got, weights, atol=1e-5), f"the {name} has learned something else{call}: {told}")
 
 
 DISCRIMINATOR = [  # hints, see `compare_network`
