@@ -171,7 +171,7 @@ def captured(answer: type) -> None:
     old = "the result is the example's: copy the new input into its memory. To name another tensor moves nothing."
     stale = torch.full(shape, (5.0 - less) * times)
     order = "the result is not the body's. Copy each input first, and replay then."
-    for got, a, when in zip(seen["results"], [*inputs, first], CALLS, strict=True):
+    for got, a, when in zip(seen["results"], [*inputs, inputs[1]], CALLS, strict=True):
         expect(got, torch.relu(a - less) * times, [(stale, f"{when}: {old}")], f"{when}: {order}")
     recorded, bodies = seen["bodies"]
     for holds, message in (

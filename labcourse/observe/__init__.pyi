@@ -7,7 +7,6 @@ from labcourse.observe.networks import losses_of_generators as losses_of_generat
 from labcourse.observe.networks import network_output as network_output
 from labcourse.observe.networks import optimizers_of as optimizers_of
 from labcourse.observe.networks import translation as translation
-from labcourse.observe.programs import Saved as Saved
 from labcourse.observe.programs import busy_of_work as busy_of_work
 from labcourse.observe.programs import captures as captures
 from labcourse.observe.programs import fakes_seen as fakes_seen
