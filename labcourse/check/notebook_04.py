@@ -122,7 +122,7 @@ def _picture(random: Random) -> tuple[DataFrame]:
 
 
 TWO_LANES = [("main", "kernels", 0, 10), ("side", "kernels", 6, 16), ("side", "slow kernel", 8, 15)]
-TWO_LANES += [("main", "kernels", 20, 24), ("main", "slow kernel", 21, 24)]
+TWO_LANES += [("main", "kernels", 22, 26), ("main", "slow kernel", 23, 26)]
 
 
 def _seen(figure: DataFrame) -> DataFrame:

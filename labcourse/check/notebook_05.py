@@ -183,7 +183,7 @@ def captured(answer: type) -> None:
         require(error.startswith("ValueError("), f"{where} {done}: compare the shapes first, and raise a ValueError.")
     old = "the result is the example's: copy the new input into its memory. To name another tensor moves nothing."
     order = "the result is not the body's, which counts its runs. Copy each input, and then replay once."
-    for total, got, a, when in zip(range(2, 6), seen["results"], [*inputs, first], CALLS, strict=True):
+    for total, got, a, when in zip(range(2, 6), seen["results"], [*inputs, inputs[1]], CALLS, strict=True):
         stale = (example - less) * times + total
         expect(got, torch.relu(a - less) * times + total, [(stale, f"{when}: {old}")], f"{when}: {order}")
         require(got.dtype == a.dtype, f"{when}: the result is {got.dtype}, and the input is {a.dtype}.")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 import torch
+from pandas import DataFrame
 from torch import Tensor, nn
 
 from labcourse import observe
@@ -30,16 +31,25 @@ def limits(exponent_bits: int, mantissa_bits: int) -> Mistakes:
     yield (lambda got, _: got["max"] >= most), "The highest exponent is kept for inf and nan."
     yield {"tiny": right["tiny"] / 2}, "The lowest exponent of all is kept for zero and subnormals."
     yield {"max": most / (3 - 1.5 * right["eps"])}, "With the largest exponent, all bits of the mantissa can be 1."
-    yield None, f"Right is {', '.join(f'{limit} {value:g}' for limit, value in right.items())}."
+    yield (
+        None,
+        "Largest: the highest exponent of normal numbers, all bits 1. Smallest: their lowest, the last bit alone.",
+    )
+
+
+# Sizes in float16: 0, rounded up from below the smallest, subnormal, normal, rounded down to the largest, inf.
+RANGES = [(1e-9, 2.9e-8), (3.1e-8, 5.9e-8), (1e-7, 6e-5), (6.2e-5, 9e-4), (65505, 65519), (65521, 1e6)]
 
 
 def _any_gradients(random: Random) -> tuple[Tensor, float]:
-    """Gradients of all sizes and two zeros, and a scale, to `rounding_outcomes`."""
-    sizes = [10 ** random.uniform(-9, 1) for _ in range(random.randrange(10, 30))]
-    return torch.tensor([0.0, 0.0, *(random.choice((-1, 1)) * size for size in sizes)]), 2.0 ** random.randrange(20)
+    """Gradients of all sizes and signs and two zeros, and a scale, to `rounding_outcomes`."""
+    scale = 2.0 ** random.randrange(4, 20)
+    signs = [(-1, 1, 1)[: 2 + place % 2] for place in range(len(RANGES))]
+    sizes = [sign * random.uniform(*ends) / scale for ends, own in zip(RANGES, signs, strict=True) for sign in own]
+    return torch.tensor([0.0, 0.0, *random.sample(sizes, len(sizes))]), scale
 
 
-GRADIENTS = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 1e-3, 0.5, -2.0])
+GRADIENTS = torch.tensor([0.0, 0.0, 1e-9, -3e-8, 2e-7, 1e-6, -5e-5, 2**-14, 1e-3, 0.5, -2.0, 65504, 65510])
 
 
 @formula(right_outcomes, [(GRADIENTS, scale) for scale in (1.0, 2.0**10, 2.0**17)], _any_gradients)
@@ -50,11 +60,17 @@ def rounding_outcomes(gradients: Tensor, scale: float) -> Mistakes:
     late = right_outcomes(gradients, 1.0)["flushed"]
     yield {"flushed": with_zeros}, "A gradient that was zero before is not flushed: leave the zeros out first."
     yield {"flushed": below_tiny}, "A value below `finfo.tiny` need not be zero: ask which are 0 in float16."
-    yield {"flushed": late}, "Scale first, while they are in float32: what float16 has flushed, no scale brings back."
+    yield (
+        {"flushed": late},
+        "So many are flushed without a scale. Scale first: what float16 has flushed, no scale brings back.",
+    )
     nearest = f"Flushed are those of the {n} that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
     yield (lambda got, right: not math.isclose(got["flushed"], right["flushed"])), nearest
-    yield (lambda got, right: got["overflowed"] != right["overflowed"]), "Is -inf counted as well? `isinf` does."
-    yield None, "Subnormal are those below `finfo.tiny` in size that are not 0; mind the sign."
+    yield (
+        (lambda got, right: got["overflowed"] != right["overflowed"]),
+        "Count inf and -inf that `.half()` gives: a size just above `finfo.max` is rounded to it.",
+    )
+    yield None, "Subnormal are those below `finfo.tiny` in size that are not 0; `finfo.tiny` is not; mind the sign."
 
 
 def _any_two(random: Random) -> tuple[float, dict[str, Tensor]]:
@@ -73,39 +89,40 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
     usual = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
     max_norm, gradients = drawn((1.0, usual), _any_two)
     norm_of_both = torch.cat([*gradients.values()]).norm()
-    still_scaled = "These gradients are still scaled: scaler.unscale_(optimizer) divides them by the scale."
+    cleared = "Perhaps a gradient is cleared before its step: zero_grad() comes last."
     for overflowed in (None, "discriminators", "generators"):
-        seen = ask(answer, gradients, overflowed, SCALE, max_norm, through=observe.one_update)
+        seen = ask(answer, gradients, overflowed, SCALE, max_norm, through=observe.one_update, if_it_fails=cleared)
         where = f"an inf in the gradient of the {overflowed}" if overflowed else "finite gradients"
         for player, gradient in gradients.items():
-            direction = max_norm * gradient / gradient.norm()
+            direction, moved = max_norm * gradient / gradient.norm(), -seen["weights"][player]
             clipped = gradient if gradient.norm() < max_norm else direction
             right = torch.zeros(2) if player == overflowed else clipped
             expect(
-                -seen["weights"][player],
+                moved,
                 right,
                 [
                     (lambda got, _: not got.isfinite().all(), "scaler.step(optimizer) leaves that step out by itself."),
-                    (torch.zeros(2), f"The {player} must take their step all the same."),
+                    (torch.zeros(2), f"The {player} have not moved, and their step is due. {cleared}"),
                     (direction / SCALE, "Clipped while still scaled: call scaler.unscale_(optimizer) before you clip."),
-                    (
-                        max_norm * gradient / norm_of_both,
-                        "Each player's gradients have their own norm: clip them apart.",
-                    ),
+                    (max_norm * gradient / norm_of_both, "Each player has a norm of its own: clip them apart."),
                     (gradient, "Clip the gradients to max_norm, after unscaling and before the step."),
-                    (direction, still_scaled),
-                    (SCALE * gradient, still_scaled),
+                    (SCALE * gradient, "They are still scaled: scaler.unscale_(optimizer) divides them by the scale."),
                 ],
-                "Unscale, clip, step.",
-                f"{where}: the {player} should move by {right}",
+                "Unscale, clip all weights of a player together if longer than max_norm, step; update after both.",
+                f"{where}, max_norm {max_norm:g}: the {player} moved by {moved.tolist()}, gradient {gradient.tolist()}",
             )
-        calls = seen["updates"]
+        calls, scale = seen["updates"], SCALE / 2 if overflowed else SCALE
         once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
         require(calls > 0, f"{where}: the scale never adapts: call scaler.update().")
         require(calls == 1, f"{where}: scaler.update() was called {calls} times. {once}")
+        told = f"{where}: the scale is {seen['scale']:g} then, not {scale:g}: leave it to scaler.update(), once."
+        require(seen["scale"] == scale, told)
         require(
             not seen["left"], f"{where}: gradients are left over, and would be added to the next step's: zero_grad()."
         )
+
+
+SAME_PART = "The discriminators' losses come after the generators', of the same `part`, in which the fakes are kept."
 
 
 @exercise(SPEEDUPS["accumulate"])
@@ -123,13 +140,13 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     for k in parts:
         right, strange = _gradients(step, real_a, real_b)
         last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
-        seen = ask(answer, seed, real_a, real_b, k, through=observe.part_by_part)
+        seen = ask(answer, seed, real_a, real_b, k, through=observe.part_by_part, if_it_fails=SAME_PART)
         changed = "the weights have changed: leave the gradients in them, and do not let the optimisers step."
         require(seen["weights_kept"], changed)
         for player, whole in right.items():
             where = f"k = {k}, the {player}' gradient"
             gradients = [gradient for gradient in seen["gradients"][player] if gradient is not None]
-            missing = f"{where} is missing: backward() for both players, in every part."
+            missing = f"{where} is missing in some weights: backward() for both players, in every part."
             require(len(gradients) == len([*step.players[player]]), missing)
             both = whole + strange if player == "discriminators" else whole
             largest = whole.abs().max()  # so that tolerances mean the same for every model
@@ -143,9 +160,9 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
                 ],
                 f"{where} is not the whole batch's.",
             )
-        most = seen["pictures"]
-        at_once = f"k = {k}: losses of {most} of the {pictures} pictures at once: cut the batch into parts."
-        require(most == pictures // k, at_once)
+        sizes, size = seen["pictures"], pictures // k
+        told = f"k = {k}: losses of {sizes} pictures were asked for. Cut the {pictures} into {k} parts, of {size} each."
+        require(set(sizes) == {size}, told)
         at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
         require(not seen["kept"], f"the gradients are right, but {at_end}: backward() in every part.")
 
@@ -162,24 +179,43 @@ def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Te
     return {player: of(player, player) for player in losses}, of("generators", "discriminators")
 
 
-def _any_saved(random: Random) -> tuple[list[observe.Saved]]:
+def _description(saved: list[tuple]) -> tuple[DataFrame]:
+    return (DataFrame(saved, columns=["layer", "memory", "rows of 4", "dtype", "part"]),)
+
+
+def _any_saved(random: Random) -> tuple[DataFrame]:
     """Tensors as layers save them, some of them weights, or views of memory that another layer saved before."""
-    saved: list[observe.Saved] = []
+    saved = []
     kinds = random.sample(("Conv2d", "ReLU", "InstanceNorm2d", "Tanh", "Linear"), 3)
     for number, layer in enumerate(kinds * 2):
         sizes = [(random.randrange(2, 9), random.choice(("float32", "float16"))) for _ in range(2)]
         own, shared = ((3 * number + place, *size) for place, size in enumerate(sizes))
-        saved += [(layer, *own, "whole"), (layer, *shared, "whole")]
+        saved += [(layer, *own, "turned"), (layer, *shared, "whole")]
         saved.append((layer, 3 * number + 2, random.randrange(2, 9), "float32", "weight"))
         saved += [(random.choice(kinds), *shared, view) for view in ("first row", "other rows", "turned")]
         saved.append((layer, 100 + number, 6, "float32", "first row"))
-    return (saved,)
+    return _description(saved)
+
+
+WEIGHT = [
+    ("Conv2d", 0, 2, "float32", "weight"),
+    ("Conv2d", 1, 2, "float32", "whole"),
+    ("Conv2d", 2, 1, "float32", "whole"),
+]
+VIEWS = [
+    ("ReLU", 0, 3, "float16", "turned"),
+    ("Tanh", 0, 3, "float16", "other rows"),
+    ("Tanh", 1, 2, "float32", "first row"),
+]
 
 
 @formula(
-    lambda saved: right_kept(observe.saved(saved)), [_any_saved(Random(0))], _any_saved, through=observe.kept_of_saved
+    lambda saved: right_kept(observe.saved(saved)),
+    [_description(WEIGHT), _description(VIEWS)],
+    _any_saved,
+    through=observe.kept_of_saved,
 )
-def kept_bytes(description: list[observe.Saved]) -> Mistakes:
+def kept_bytes(description: DataFrame) -> Mistakes:
     """Compares ``answer(saved)`` with `labcourse.kept_bytes`."""
     saved = observe.saved(description)
     pictures = [(layer, tensor) for layer, tensor in saved if not isinstance(tensor, nn.Parameter)]
@@ -201,16 +237,16 @@ def kept_bytes(description: list[observe.Saved]) -> Mistakes:
 
 
 def _any_events(random: Random) -> tuple[list[tuple[str, int]]]:
-    """Memory that comes and goes, to `memory_peak`: what goes has come before."""
+    """Memory that comes and goes, to `memory_peak`: what goes has come before. No two moments are equally high."""
     names = random.sample(("forward", "backward", "optimizer", "losses"), 3)
     alive = [(name, random.randrange(1, 9)) for name in names]  # small: each is there before the peak
-    events = [("before the step", random.randrange(10, 90)), *alive]
+    events = [("before the step", random.randrange(10**7)), *alive]
     for _ in range(random.randrange(12, 30)):
         if alive and random.random() < 0.45:
             name, size = alive.pop(random.randrange(len(alive)))
             events.append((name, -size))
         else:
-            alive.append((random.choice(names), random.randrange(1, 60)))
+            alive.append((random.choice(names), random.randrange(1, 10**7)))
             events.append(alive[-1])
     return (events + [(name, -size) for name, size in alive],)
 
@@ -226,7 +262,7 @@ EVENTS = [
 EVENTS += [("forward", -30), ("forward", 40), ("backward", 45), ("forward", -40), ("losses", -5), ("backward", -54)]
 
 
-@formula(right_peak, [(EVENTS,), ([*EVENTS, ("losses", 7), ("losses", -7)],)], _any_events)
+@formula(right_peak, [(EVENTS,), (EVENTS[:2],)], _any_events)
 def memory_peak(events: list[tuple[str, int]]) -> Mistakes:
     """Compares ``answer(events)`` with `labcourse.memory_peak`."""
     held: dict[str, int] = {}

@@ -5,7 +5,6 @@ from labcourse.observe.networks import learned as learned
 from labcourse.observe.networks import light_design as light_design
 from labcourse.observe.networks import losses_and_gradients as losses_and_gradients
 from labcourse.observe.networks import network_seen as network_seen
-from labcourse.observe.programs import Saved as Saved
 from labcourse.observe.programs import busy_of_work as busy_of_work
 from labcourse.observe.programs import captures as captures
 from labcourse.observe.programs import fakes_seen as fakes_seen

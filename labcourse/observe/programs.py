@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from pandas import DataFrame
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -195,7 +196,7 @@ def captures(
     Returns:
         | key | meaning |
         |---|---|
-        | results | for each of the inputs, and after `others` for the first again |
+        | results | for each of the inputs, and after `others` for the second again |
         | kept | the first result after the other calls |
         | bodies | how often the body has run when the class was made, and at the end |
         | example_kept | whether the example is as it was |
@@ -224,7 +225,7 @@ def captures(
             errors.append("")
         except Exception as error:
             errors.append(repr(error))
-    call(inputs[0])
+    call(inputs[1])
     seen = {"results": results, "kept": kept, "bodies": (recorded, len(bodies)), "for_others": errors}
     return seen | {"example_kept": torch.equal(given, example)}
 
@@ -255,25 +256,27 @@ def launched(
     return tensors, [place for place, number in writers.items() if number > 1], most
 
 
-# A tensor that a layer saved: the kind of the layer; the number of its memory, its rows and its type; and which part of
-# the memory it is: "whole", "first row", "other rows", "turned", or a "weight".
-Saved = tuple[str, int, int, str, str]
+def saved(description: DataFrame) -> list[tuple[str, Tensor]]:
+    """Tensors as `labcourse.saved_tensors` returns them.
 
-
-def saved(descriptions: list[Saved]) -> list[tuple[str, Tensor]]:
-    """The tensors that are described, as `labcourse.saved_tensors` returns them."""
+    Args:
+        description: the kind of each tensor's layer; the number of its memory, its rows of 4 numbers, and its type; and
+            which part of the memory it is: "whole", "first row", "other rows", "turned", or a "weight". Memory of an
+            odd number has a gradient.
+    """
     memories: dict[int, Tensor] = {}
     found: list[tuple[str, Tensor]] = []
-    for layer, number, rows, dtype, part in descriptions:
-        whole = memories.setdefault(number, torch.zeros(rows, 4, dtype=getattr(torch, dtype)))
+    for layer, number, rows, dtype, part in description.itertuples(index=False):
+        made = torch.zeros(rows, 4, dtype=getattr(torch, dtype), requires_grad=bool(number % 2)).clone()
+        whole = memories.setdefault(number, made)
         parts = {"whole": whole, "first row": whole[:1], "other rows": whole[1:], "turned": whole.T}
         found.append((layer, nn.Parameter(whole) if part == "weight" else parts[part]))
     return found
 
 
-def kept_of_saved(answer: Callable[[list[tuple[str, Tensor]]], Any], descriptions: list[Saved]) -> Any:
+def kept_of_saved(answer: Callable[[list[tuple[str, Tensor]]], Any], description: DataFrame) -> Any:
     """What ``answer(saved)`` returns for the tensors that are described."""
-    return answer(saved(descriptions))
+    return answer(saved(description))
 
 
 def heats(answer: str, limit: float, seed: int, deciding: int) -> list[dict[str, Any]]:

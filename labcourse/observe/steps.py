@@ -189,24 +189,25 @@ def one_update(
 
     Args:
         gradients: of each player, unscaled. The weights are 0, and the optimisers SGD with a rate of 1.
-        overflowed: the player whose scaled gradient has an inf.
+        overflowed: the player whose last weight has an inf in its scaled gradient.
 
     Returns:
-        "weights" of each player after it, the number of "updates" of the scale, and whether gradients are "left".
+        "weights" of each player after it, one for each number of its gradient, the number of "updates" of the "scale",
+        and whether gradients are "left".
     """
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
     updates = Mock(wraps=scaler.update)
     scaler.update = updates  # type: ignore[method-assign]
-    weights = {player: nn.Parameter(torch.zeros(2)) for player in gradients}
-    optimizers = {player: torch.optim.SGD([weight], lr=1.0) for player, weight in weights.items()}
-    for player, weight in weights.items():
-        scaler.scale((weight * gradients[player]).sum()).backward()
+    weights = {player: [nn.Parameter(torch.zeros(())) for _ in gradient] for player, gradient in gradients.items()}
+    optimizers = {player: torch.optim.SGD(own, lr=1.0) for player, own in weights.items()}
+    for player, own in weights.items():
+        scaler.scale((torch.stack([*own]) * gradients[player]).sum()).backward()
     if overflowed:
-        weights[overflowed].grad = torch.tensor([math.inf, 1.0])
+        weights[overflowed][-1].grad = torch.tensor(math.inf)
     answer(scaler, optimizers, max_norm)
-    left = any(weight.grad is not None and bool(weight.grad.any()) for weight in weights.values())
-    after = {player: weight.detach() for player, weight in weights.items()}
-    return {"weights": after, "updates": updates.call_count, "left": left}
+    left = any(weight.grad is not None and bool(weight.grad) for own in weights.values() for weight in own)
+    after = {player: torch.stack([*own]).detach() for player, own in weights.items()}
+    return {"weights": after, "updates": updates.call_count, "scale": scaler.get_scale(), "left": left}
 
 
 def part_by_part(
@@ -218,13 +219,13 @@ def part_by_part(
         | key | meaning |
         |---|---|
         | gradients | of each player's weights, None where there is none |
-        | pictures | in the largest batch whose losses were asked for |
+        | pictures | in each batch whose losses were asked for |
         | kept | whether losses were asked for while earlier ones of the player had not gone backward |
         | weights_kept | whether the weights are as they were |
     """
     waiting: set[str] = set()  # players whose losses have not gone backward yet
     kept: set[str] = set()  # players whose losses were asked for while earlier ones waited
-    sizes = [0]  # pictures in each batch whose losses were asked for
+    sizes: list[int] = []  # pictures in each batch whose losses were asked for
 
     class PartByPart:
         def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -242,7 +243,7 @@ def part_by_part(
     answer(step, real_a, real_b, k)
     return {
         "gradients": {player: [weight.grad for weight in step.players[player]] for player in step.players},
-        "pictures": max(sizes),
+        "pictures": sizes,
         "kept": bool(kept),
         "weights_kept": all(map(torch.equal, model.parameters(), before)),
     }
