@@ -74,13 +74,19 @@ _run = Run()  # the launch that is going on
 
 
 class Pointer:
-    """Places in the memory of a tensor, called by the kernel's argument. Adding numbers leads to other places."""
+    """Places in the memory of a tensor, called by the kernel's argument. A number more or less leads elsewhere."""
 
     def __init__(self, name: str, values: np.ndarray, before: np.ndarray, places: Any = 0):
         self.name, self.values, self.before, self.places = name, values, before, places
 
     def __add__(self, further: Any) -> Pointer:
         return Pointer(self.name, self.values, self.before, self.places + further)
+
+    __radd__ = __add__
+    __array_ufunc__ = None  # NumPy leaves `block + pointer` to the pointer
+
+    def __sub__(self, back: Any) -> Pointer:
+        return self + -back
 
     def masked(self, mask: Any, kind: str) -> tuple[np.ndarray, np.ndarray]:
         """The places, and which of them are used."""

@@ -164,12 +164,9 @@ def hosts_figure(times_faster: pandas.DataFrame, title: str) -> go.Figure:
     error = error_range()
     table = times_faster.rename_axis("host_us").melt(var_name="step", value_name="times faster", ignore_index=False)
     look = dict(range_x=[0, 1.1 * max(error[1], table["times faster"].max())], labels={"step": ""} | IN_WORDS)
-    moving = dict(
-        animation_frame="host_us",
-        title=f"{title}<br><sub>{error_text()}</sub>",
-        height=180 + 50 * len(times_faster.columns),
-    )
+    moving = dict(animation_frame="host_us", title=f"{title}<br><sub>{error_text()}</sub>")
     figure = px.bar(table.reset_index(), x="times faster", y="step", orientation="h", **moving, **look)
+    figure.update_layout(height=180 + 50 * len(times_faster.columns))
     figure.add_vrect(*error, fillcolor=UNUSED, opacity=0.4, layer="below", line_width=0)
     figure.add_vline(1, line=dict(color=WALL, dash="dash", width=1))
     text = f"{title}. Between {error[0]:g} and {error[1]:g} nothing is known: {error_text()}."
@@ -313,11 +310,8 @@ def overlap_figure(share: float = 0.6) -> go.Figure:
     """
     figure, played = go.Figure(), []
     for streams, bottom in ((1, 1.2), (2, 0.0)):
-        launches = [
-            Launch("kernel", 0, ALONE_US, stream=streams * i // OVERLAP_KERNELS, share=share)
-            for i in range(OVERLAP_KERNELS)
-        ]
-        timeline = play(launches, gap_us=0)
+        placed = [streams * i // OVERLAP_KERNELS for i in range(OVERLAP_KERNELS)]
+        timeline = play([Launch("kernel", 0, ALONE_US, stream=stream, share=share) for stream in placed], gap_us=0)
         took = timeline.kernel_end - timeline.kernel_start
         gets = share * ALONE_US / took  # of the multiprocessors
         bars = dict(orientation="h", hoverinfo="skip")
