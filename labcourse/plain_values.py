@@ -58,14 +58,14 @@ def encode(value: Any) -> Any:
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, list):
         return [encode(one) for one in value]
-    if isinstance(value, tuple | set):
+    if isinstance(value, tuple | set | frozenset):
         return {"type": "tuple" if isinstance(value, tuple) else "set", "items": [encode(one) for one in value]}
     if isinstance(value, range):
         return {"type": "range", "items": [value.start, value.stop, value.step]}
     if isinstance(value, Mapping):
         return {"type": "dict", "items": [[encode(key), encode(one)] for key, one in value.items()]}
     if type(value) is Tensor and (name := str(value.dtype).removeprefix("torch.")) in DTYPES:
-        numbers = value.detach().cpu().contiguous()
+        numbers = value.detach().cpu().clone(memory_format=torch.contiguous_format)
         return {
             "type": "tensor",
             "dtype": name,

@@ -8,7 +8,7 @@ from typing import Any
 
 from labcourse.check import originality
 
-MOST_CHARACTERS = 300  # of an error's text
+MOST_CHARACTERS = 200  # of an error's text
 ERRORS = {  # a pattern in an error of the answer's code: where to look
     "UnboundLocal": "A name that a function assigns to is local in it: give it a value before this line.",
     "NameError": "Is the name spelt right, and is it an argument or given a value before this line?",

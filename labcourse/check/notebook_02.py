@@ -2,61 +2,73 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require, require_kind
-from labcourse.stand_ins import FakeGPU
+from labcourse.plain_values import kind
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
 
-LAUNCH = FakeGPU().launch_cost
+# Of the pairs that `next` gives in turn, each kind is among the twelve cases that a check draws.
+KERNELS = itertools.cycle((1e-6, 1e-4))  # shorter than a launch, and longer
+PARTS = itertools.cycle([(0.99, 9.0), (0.99, 0.9), (0.0, 9.0), (0.99, math.inf)])  # the largest share and factor
 
 
-def _right_share(kernel_s: float, kernels: int) -> float:
-    longer, shorter = max(kernel_s, LAUNCH), min(kernel_s, LAUNCH)
+def _right_share(kernel_s: float, kernels: int, launch_s: float) -> float:
+    longer, shorter = max(kernel_s, launch_s), min(kernel_s, launch_s)
     return kernels * kernel_s / (kernels * longer + shorter)
 
 
 @formula(
     _right_share,
-    [(100e-6, 50), (2e-6, 1000)],
-    lambda random: (random.choice((1e-6, 1e-4)) * random.uniform(1, 9), random.randrange(9, 99)),
+    [(100e-6, 50, 1e-5), (2e-6, 1000, 1e-5), (2e-6, 1000, 5e-6)],
+    lambda random: (next(KERNELS) * random.uniform(1, 9), random.randrange(9, 99), random.uniform(1e-5, 9e-5)),
     through=observe.busy_of_work,
 )
-def busy_share(kernel_s: float, kernels: int) -> Mistakes:
+def busy_share(kernel_s: float, kernels: int, launch_s: float) -> Mistakes:
     """Compares ``answer(gpu, kernel_s, kernels)`` with the share of the time for which a busy `FakeGPU` works."""
-    right = _right_share(kernel_s, kernels)
-    yield kernel_s / LAUNCH, "That is the time of the launches alone: synchronise before you read the clock again."
-    yield lambda got, _: abs(got + right - 1) < 1e-6, "That is the share for which it is idle."
+    right, work = _right_share(kernel_s, kernels, launch_s), kernels * kernel_s
+    took, longer = work / right, max(kernel_s, launch_s)
+    yield kernel_s / launch_s, "That is the time of the launches alone: synchronise before you read the clock again."
+    yield 1 - right, "That is the share for which it is idle."
     yield right / kernels, "That is the work of one kernel: there are `kernels` of them."
-    yield kernel_s / (kernel_s + LAUNCH), "Synchronise after the last launch only: it makes the host wait each time."
-    yield (
-        lambda got, _: got < right,
-        "Work from before counts: synchronise before you read the clock for the first time.",
-    )
+    yield kernel_s / (kernel_s + launch_s), "Synchronise after the last launch only: it makes the host wait each time."
+    yield work / (work + 7), "Work from before counts: synchronise before you read the clock for the first time."
+    for one_less in (longer, launch_s):
+        yield work / (took - one_less), "One kernel or launch is not in the time: read the clock before the first."
+    yield work / (took + longer), "One kernel too many is in the time."
     yield None, "Divide the work of all kernels by the time from the first launch to the last kernel's end."
 
 
 @exercise()
 def recorded(answer: Callable) -> None:
     """Checks which calls of a step the profiler has recorded that ``answer(step, warmup, steps)`` returns."""
-    warmup, steps = drawn((2, 3), lambda random: (random.randrange(1, 4), random.randrange(2, 5)))
-    names, calls = ask(answer, warmup, steps, through=observe.profiled_calls)
-    kept = [k for k in range(calls) if f"call {k}" in names]
-    for mistake, message in (
-        (calls != warmup + steps, f"the step was called {calls} times, not {warmup} + {steps}."),
-        (not kept, "no call was recorded: without profiler.step() in each turn the warm-up never ends."),
-        (0 in kept, "the warm-up was recorded, too: give the profiler a schedule, with its length."),
-        (len(kept) < steps, f"only {len(kept)} calls were recorded: `active` says how many."),
-        (
-            min(kept, default=0) < warmup,
-            "a call of the warm-up was recorded: end a step after the call, not before it.",
-        ),
-        (names.count("my step") != steps, 'put each call into a range: with record_function("my step"): ...'),
-    ):
-        require(not mistake, message)
+    warmup = drawn(2, lambda random: random.randrange(1, 4))
+    steps = drawn(3, lambda random: warmup + random.randrange(1, 3))
+    events, calls = ask(answer, warmup, steps, through=observe.profiled_calls)
+    ranges = [(begin, end) for name, begin, end in events if name == "my step"]
+    recorded = {name: any(a <= begin and end <= b for a, b in ranges) for name, begin, end in events}
+    kept, right = [k for k in range(calls) if f"call {k}" in recorded], [*range(warmup, calls)]
+    told = "has the profiler a schedule with both lengths, and does profiler.step() end each turn, after the call?"
+    require(calls == warmup + steps, f"the step was called {calls} times, not {warmup} + {steps}.")
+    require(kept == right, f"of calls 0 to {calls - 1} these were recorded: {kept}, not {right}: {told}")
+    lie = sum(recorded[f"call {k}"] for k in kept)
+    told = f'of {steps} calls {lie} lie in a range "my step", of which there are {len(ranges)}: put each into one.'
+    require(lie == len(ranges) == steps, told)
+
+
+TIMES: list[Any] = [  # how times may be wrong
+    (lambda got, _: min(map(min, got.values())) < 0, "Negative times: take the clock after minus the clock before."),
+    (lambda got, _: max(map(max, got.values())) > 100, "Leave them in seconds, as `clock` has them."),
+    (
+        lambda got, _: max(map(max, got.values())) < 0.5,
+        "Perhaps only the launch is measured: synchronise after it, too.",
+    ),
+]
 
 
 @exercise(right_alternate)
@@ -64,44 +76,28 @@ def alternate(answer: Callable) -> None:
     """Compares ``answer(steps, rounds, warmup, synchronise, clock)`` with `labkit.measure.timing.alternate`."""
     rounds, warm = drawn((3, 2), lambda random: (random.randrange(2, 7), random.randrange(2, 5)))
     slower = drawn(1.0, lambda random: random.uniform(0.8, 1.1))
-    names = drawn(["a", "b"], lambda random: random.sample(["batched", "bf16", "graph", "plain"], 2))
-
-    got, calls = ask(answer, names, rounds, warm, slower, through=observe.turns)
-    require_kind(got, f"a dict with the keys {sorted(names)}")
-    for seconds in got.values():
-        listed = isinstance(seconds, list) and len(seconds) > 0
-        require(listed, "a list of seconds is expected for each step: append to it.")
-    order = [call for call in calls if call != "clock"]
-    first, second = (got[name] for name in names)
-    times, number = first + second, warm + rounds
-    shared = len(first) > rounds and first == second
-    for holds, message in (
-        ("clock" in calls, "your function never reads the clock it is given: call the argument `clock`."),
-        (len(order) > 0, "no step has run: call it, step() with parentheses."),
-        (
-            [sorted(pair) for pair in zip(order[::2], order[1::2], strict=False)] == [sorted(names)] * number,
-            f"the order is {' '.join(order)}: take the steps in turn, {' '.join(names)}, {number} times.",
-        ),
-        (not shared, "the steps share one list: make a new one for each, {name: [] for name in steps}."),
-        (min(times) >= 0, "there are negative times: take the clock after the step minus the clock before it."),
-        (max(times) < 100, "the times are in milliseconds or less: leave them in seconds, as `clock` has them."),
-        (max(times) < 4.0, "the first, slow rounds count: leave the warm-up out."),
-        (len(times) == 2 * rounds, f"{len(times)} times came back, not 2 x {rounds}: keep those with turn >= warmup."),
-        (max(times) > 0.5, "only the launch is measured: synchronise after the step, and then read `clock()`."),
-        (max(times) < 2.5, "a time also holds those of the steps before it: read the clock before each step."),
-    ):
-        require(holds, message)
-    before = "work from before is measured as well: synchronise before reading the clock the first time."
-    for warmup in (warm, 0):
-        mine, _ = ask(answer, names, rounds, warmup, slower, through=observe.turns)
-        its, _ = observe.turns(right_alternate, names, rounds, warmup, slower)
-        expect({name: tuple(mine[name]) for name in its}, {name: tuple(its[name]) for name in its}, [], before)
+    names = drawn(["a", "b", "c"], lambda random: random.sample(["batched", "bf16", "graph", "plain"], 3))
+    for steps, warmup in ((names, warm), (names, 0), (names[:1], warm)):
+        got, calls = ask(answer, steps, rounds, warmup, slower, through=observe.turns)
+        its, _ = observe.turns(right_alternate, steps, rounds, warmup, slower)
+        require_kind(got, f"a dict with the keys {sorted(steps)}")
+        order, number = [call for call in calls if call != "clock"], warmup + rounds
+        turns = [sorted(order[i : i + len(steps)]) for i in range(0, len(order), len(steps))]
+        in_turn = f"take the steps in turn, {' '.join(steps)}, {number} times, each as step() with parentheses."
+        seconds = [len(one) if isinstance(one, list) else kind(one) for one in got.values()]
+        listed = f"of seconds there are {seconds}, not {rounds} a step: append to its own list, if turn >= warmup."
+        require("clock" in calls, "your function never reads the clock it is given: call the argument `clock`.")
+        require(turns == [sorted(steps)] * number, f"the order is {' '.join(order) or 'empty'}: {in_turn}")
+        require(seconds == [rounds] * len(steps), listed)
+        mine, right = ({name: tuple(one[name]) for name in steps} for one in (got, its))
+        alone = "Each time is that of one step: synchronise before reading the clock, before the step and after it."
+        expect(mine, right, TIMES, alone, f"{len(steps)} steps, warmup {warmup}")
 
 
 @formula(
     right_amdahl,
-    [(0.6, 4.0), (0.9, math.inf)],
-    lambda random: (random.uniform(0.1, 0.9), random.choice((random.uniform(2, 9), math.inf))),
+    [(0.6, 4.0), (0.9, math.inf), (0.0, 3.0), (0.5, 0.5)],
+    lambda random: tuple(most * random.uniform(0.3, 1) for most in next(PARTS)),
 )
 def amdahl(share: float, factor: float) -> Mistakes:
     """Compares ``answer(share, factor)`` with `labkit.measure.roofline.amdahl`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,26 +19,27 @@ Plans = Mapping[str, tuple[Sequence[float], float]]
 
 
 def _other_plans(random: Random) -> tuple[float, Plans]:
-    """Seconds of one process, and divisions among two to five machines, to `plan_to_buy`."""
-    one_process = random.uniform(30, 90)
-
-    def plan() -> tuple[list[float], float]:
-        processes = [one_process * random.uniform(0.1, 0.6) for _ in range(random.randrange(2, 6))]
-        return processes, one_process * random.uniform(0, 0.2)
-
-    return one_process, {f"plan {i}": plan() for i in range(random.randrange(1, 6))}
+    """Seconds of one process, and plans: those that mistakes choose, and mostly one that is just worth it."""
+    step, n = random.randrange(16, 80) / 4, random.choice([3, 5])
+    much_less = n / (4 * n + 1) * step
+    plans = [
+        ([much_less] * (2 * n + 1), much_less),  # (n + 1 / 4) times as fast
+        ([0.1 * step, 2.5 * step, 0.1 * step], 0.0),
+        ([0.1 * step] * 3, 3 * step),
+        ([0.3 * step] * 2, 0.9 * step),
+        ([*(random.uniform(0.95, 1) * (step - 0.5) for _ in range(n - 2)), step - 0.5, 1.0], 0.5),
+        ([0.5 * step] * 2, 0.25 * step),
+    ][: random.choice([3, 5, 5, 6])]
+    return n * step / 2, {f"plan {i}": plan for i, plan in enumerate(random.sample(plans, len(plans)))}
 
 
 @formula(
     right_plan,
     [
-        (10.0, {"modules": ([1.0, 12.0, 1.0], 0.1), "halves": ([5.5, 5.5], 0.2)}),
-        (10.0, {"modules": ([3.0, 6.0, 3.0], 0.1), "halves": ([5.5, 5.5], 0.2), "quarters": ([2.8] * 4, 0.4)}),
+        (10.0, {"modules": ([1.0, 12.0, 1.0], 0.1), "near": ([5.5, 5.0], 0.1), "halves": ([5.2, 5.2], 0.5)}),
         (10.0, {"modules": ([4.0, 8.0, 3.0], 0.1), "far away": ([5.5, 5.5], 6.0)}),
-        (10.0, {"halves": ([5.0, 5.1], 0.1), "eight": ([4.0] * 8, 0.1)}),
-        (10.0, {"exactly": ([5.0] * 4, 0.0), "far": ([9.0] * 2, 1.0)}),
-        (10.0, {"even": ([4.4, 4.4, 4.4], 0.1), "uneven": ([1.0, 1.0, 6.0], 0.1)}),
-        (10.0, {"two": ([5.0, 5.0], 0.0), "slow network": ([3.0, 3.0, 3.0], 4.0), "three": ([4.0, 4.1, 4.0], 0.1)}),
+        (10.0, {"three": ([3.3] * 3, 0), "eight": ([2.7] * 8, 0), "four": ([4.1] * 4, 0), "two": ([3.5] * 2, 0)}),
+        (12.0, {"exactly": ([7.5] * 3, 0.5)}),
     ],
     _other_plans,
 )
@@ -51,22 +51,17 @@ def plan_to_buy(one_process: float, plans: Plans) -> Mistakes:
 
     steps = {name: max(seconds) + exchange for name, (seconds, exchange) in plans.items()}
     used = {name: one_process / step / len(plans[name][0]) for name, step in steps.items()}
-    fastest = min((name for name in steps if steps[name] < one_process), key=steps.__getitem__, default="")
     more = min((name for name in steps if used[name] > 0.5), key=steps.__getitem__, default="one process")
-    yield more, "At least half counts: a plan that is exactly n / 2 times as fast is worth it."
-    if fastest and used[fastest] < 0.5:
-        yield "one process", "The fastest plan is not worth its machines, but another one is: test them all first."
-    yield fastest, "That plan is faster, but does it use its machines to a half?"
-    yield by(lambda seconds, exchange: max(seconds)), "The network is not free: the exchange takes time in every step."
-    yield (
-        by(lambda seconds, exchange: sum(seconds) + exchange),
-        "They work side by side: do not add their times.",
-    )
-    yield (
-        by(lambda seconds, exchange: mean(seconds) + exchange),
-        "The step is not done after the mean: who is last?",
-    )
-    yield max(used, key=used.__getitem__), "Several plans are worth it: take the fastest step among them."
+    yield more, "Does exactly a half count? A plan that is n / 2 times as fast is worth it."
+    fastest = min(steps, key=steps.__getitem__)
+    if used[fastest] < 0.5:
+        yield "one process", "Is only the fastest plan tested? Another one is worth its machines."
+    yield fastest, f"That plan has {len(plans[fastest][0])} machines: is it at least half as many times as fast?"
+    best_used = max((name for name in steps if used[name] >= 0.5), key=used.__getitem__, default="one process")
+    yield best_used, "Are several plans worth it? Take the fastest step among these."
+    yield by(lambda seconds, exchange: max(seconds)), "Is the network free? The exchange takes time in every step."
+    yield by(lambda seconds, exchange: sum(seconds) + exchange), "Do times of processes side by side add up?"
+    yield by(lambda seconds, exchange: mean(seconds) + exchange), "Which process ends a step? Not the mean."
     yield None, "The seconds of a step first, then which plans are worth it, if any, then the fastest of these."
 
 
@@ -86,37 +81,55 @@ def best_interval(save_s: float, between_failures_s: float) -> Mistakes:
 
 @exercise()
 def train_through(answer: Callable) -> None:
-    """Checks that ``answer(steps, every, step, save, load)`` comes to the state of a training that lost no machine."""
-    steps, every = drawn((9, 3), lambda random: (random.randrange(8, 15), random.randrange(2, 5)))
-    lost = drawn([1, 6, 10], lambda random: sorted(random.sample(range(2 * every + 4), 4)))
-    start, saving = torch.rand(3), "a machine can be lost while it saves, too: what does `try` hold?"
-    state, calls = ask(answer, steps, every, lost, start, through=observe.machines_lost, if_it_fails=saving)
-    for (call, at), (after, then) in itertools.pairwise([*calls, ("step", steps)]):
-        for mistake, message in (
-            (call == "lost" and after != "load", "a loss leaves a damaged state: go on from the last checkpoint."),
-            (call == "load" and then != at, f"the checkpoint has {at} steps, so step {at} is next, not {then}."),
-            (call == "step" and after == "save" and then != at + 1, f"after step {at}, {at + 1} are done, not {then}."),
-            (after == "save" and then % every, f"{then} is no multiple of every = {every}: it saves too often."),
-            (call == after == "step" and (at + 1) % every == 0, f"there is no checkpoint of {at + 1} steps."),
-        ):
-            require(not mistake, message)
-    right, _ = observe.machines_lost(_without_losses, steps, every, [], start)
-    expect(state, right, [], f"the state that comes back is not that of {steps} steps.")
+    """Checks that ``answer(steps, every, step, save, load)`` makes the right calls, after each loss as well."""
+    every = drawn(3, lambda random: random.choice([2, 4, 5]))
+    early, late, rest = drawn(
+        [1, 2, 1], lambda random: [*random.choices(range(every), k=2), random.randrange(1, every)]
+    )
+    # Lost are a step, the save after it, the next step, a step of the second block, its save, and the step after that.
+    lost = [*itertools.accumulate([early, every + 1, 1, every + 2 + late, every + 1, every + 2])]
+    for begun, steps in ((0, 2 * every + rest), (every, 3 * every)):
+        given = steps, every, lost, begun, torch.rand(4)
+        in_try = "If a machine was lost: does `try` hold each call of step and save?"
+        state, calls = ask(answer, *given, through=observe.machines_lost, if_it_fails=in_try)
+        right, right_calls = observe.machines_lost(_trained_through, *given)
+        end, before = ("the end", None), "at first"
+        for number, (call, expected) in enumerate(itertools.zip_longest(calls, right_calls, fillvalue=end)):
+            got = "with another state" if call[0] == expected[0] else f"and not {call[0]}"
+            told = f"steps = {steps}, every = {every}: {before} {expected[0]} is right, {got}."
+            hint = "`load` gives a state and its number of steps, and `save` is for each multiple of `every`."
+            if number - 1 in lost:
+                hint = "What was in that machine's memory is lost: go on with both values from `load`."
+            require(call == expected, f"{told} {hint}")
+            before = f"after {call[0]}{', in which a machine is lost,' if number in lost else ''}"
+        expect(state, right, [], f"the state that comes back is not that of {steps} steps.")
 
 
-def _without_losses(steps: int, every: int, step: Callable, save: Callable, load: Callable) -> torch.Tensor:
-    return functools.reduce(step, range(steps), load()[0])
+def _trained_through(steps: int, every: int, step: Callable, save: Callable, load: Callable) -> torch.Tensor:
+    state, done = load()
+    try:
+        for k in range(done, steps):
+            state = step(state, k)
+            if (k + 1) % every == 0:
+                save(state, k + 1)
+    except ConnectionError:
+        return _trained_through(steps, every, step, save, load)
+    return state
 
 
 def _right_share(interval: float, save_s: float, gaps: Sequence[float]) -> float:
     return 1 - interval * sum(gap // (interval + save_s) for gap in gaps) / sum(gaps)
 
 
-@formula(
-    _right_share,
-    [(300.0, 60.0, [1000.0, 4000.0, 200.0]), (100.0, 10.0, [5000.0])],
-    lambda random: (random.uniform(1, 9), random.uniform(1, 3), [random.uniform(1, 99) for _ in range(9)]),
-)
+def _other_gaps(random: Random) -> tuple[float, float, list[float]]:
+    """Among the gaps are one shorter than a round, one of whole rounds, and one that ends while a round is saved."""
+    interval, save_s = random.randrange(8, 40) / 4, random.randrange(4, 40) / 4
+    parts = (0, 0.5), (1, 0), (random.randrange(1, 9), 0.9), (random.randrange(20, 90), 0.2)
+    gaps = [rounds * (interval + save_s) + part * save_s + (interval if part > 0.5 else 0) for rounds, part in parts]
+    return interval, save_s, random.sample(gaps, len(gaps))
+
+
+@formula(_right_share, [(300.0, 60.0, [1000.0, 4300.0, 200.0, 360.0])], _other_gaps)
 def share_lost(interval: float, save_s: float, gaps: Sequence[float]) -> Mistakes:
     """Compares ``answer(interval, save_s, gaps)`` with the share of the time whose work no checkpoint keeps."""
     right, whole = _right_share(interval, save_s, gaps), interval + save_s
@@ -126,4 +139,4 @@ def share_lost(interval: float, save_s: float, gaps: Sequence[float]) -> Mistake
     yield _right_share(whole, 0, gaps), "The time of saving is no work: a round keeps `interval` seconds."
     yield _right_share(interval, 0, gaps), "From one checkpoint to the next it takes interval + save_s seconds."
     yield mean(_right_share(interval, save_s, [gap]) for gap in gaps), "Long gaps weigh more: divide the sums."
-    yield None, "In a gap there are gap // (interval + save_s) whole rounds."
+    yield None, "In a gap there are gap // (interval + save_s) whole rounds: work that is not saved yet is lost."

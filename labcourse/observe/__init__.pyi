@@ -1,12 +1,10 @@
 from labcourse.observe.networks import block_flops as block_flops
+from labcourse.observe.networks import convolutions as convolutions
 from labcourse.observe.networks import described as described
-from labcourse.observe.networks import layers as layers
 from labcourse.observe.networks import learned as learned
 from labcourse.observe.networks import light_design as light_design
-from labcourse.observe.networks import losses_of_generators as losses_of_generators
-from labcourse.observe.networks import network_output as network_output
-from labcourse.observe.networks import optimizers_of as optimizers_of
-from labcourse.observe.networks import translation as translation
+from labcourse.observe.networks import losses_and_gradients as losses_and_gradients
+from labcourse.observe.networks import network_seen as network_seen
 from labcourse.observe.programs import Saved as Saved
 from labcourse.observe.programs import busy_of_work as busy_of_work
 from labcourse.observe.programs import captures as captures

@@ -2,139 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from labkit.measure.roofline import flop_counter
 
-CONVOLUTION = ("kernel_size", "stride", "padding", "out_channels", "in_channels")
-Convolution = tuple[Tensor, Tensor, dict[str, Any]]  # weight, bias and settings
+Convolution = tuple[tuple[Any, ...], dict[str, Tensor]]  # the arguments of nn.Conv2d, and its weights
 PICTURES = 32  # in one of them at least, each ReLU lets the middle pixel through
 
 
-def layers(answer: Callable[..., nn.Module], sizes: tuple[int, ...], x: Tensor) -> dict[str, Any]:
-    """The layers of ``answer(*sizes)``, and its weights by name, in the order in which they are used for `x`.
+def network_seen(
+    answer: Callable[..., nn.Module], sizes: tuple[int, ...], values: list[Tensor], x: Tensor
+) -> dict[str, Any]:
+    """What the network ``answer(*sizes)`` is, and what it does under several conditions.
 
-    Those that are not used for it come last, in the order of their definition. A layer has its "kind", the class of
-    PyTorch that it is or extends, and its name as a prefix of its weights' names. A convolution has its sizes, too.
+    Args:
+        values: for its weights of these shapes, in the order in which they are used for `x`. What else it has, such as
+            biases that a norm removes, is 0.
+        x: a batch.
+
+    Returns:
+        | key | meaning |
+        |---|---|
+        | weights | as it has drawn them, in the order of their use for `x`. The other keys need those of `values` |
+        | outputs | for `x`, by condition |
+        | gradients | in float64, for `x` and for the weights of `values`. None are looked for if `x` was changed |
     """
-    network = answer(*sizes)
+    network, before = answer(*sizes), x.clone()
     used: list[nn.Module] = []
     for layer in network.modules():
         layer.register_forward_pre_hook(lambda layer, _: used.append(layer))
-    with suppress(Exception), torch.no_grad():  # `network_output` tells what is wrong
+    with suppress(Exception), torch.no_grad():  # the calls below fail, too
         network(x.clone())
-    modules = sorted(network.named_modules(), key=lambda named: [*used, named[1]].index(named[1]))
-    found: list[dict[str, Any]] = []
-    weights: dict[str, Tensor] = {}
-    for name, layer in modules:
-        classes = [one.__name__ for one in type(layer).__mro__ if one.__module__.startswith("torch.nn.")]
-        sizes_of = {one: getattr(layer, one) for one in CONVOLUTION if isinstance(layer, nn.Conv2d)}
-        prefix = f"{name}." if name else ""
-        found.append({"kind": classes[0], "prefix": prefix, **sizes_of})
-        weights |= {f"{prefix}{own}": value.detach() for own, value in layer.named_parameters(recurse=False)}
-    return {"layers": found, "weights": weights}
-
-
-def network_output(
-    answer: Callable[..., nn.Module], sizes: tuple[int, ...], weights: dict[str, Tensor], x: Tensor
-) -> tuple[Tensor, bool]:
-    """The output for `x` of ``answer(*sizes)`` with these weights, and whether `x` is as it was."""
-    network, before = answer(*sizes), x.clone()
+    layers = sorted(network.modules(), key=[*used, *network.modules()].index)
+    weights: list[Tensor] = [weight for layer in layers for weight in layer.parameters(recurse=False)]
+    seen: dict[str, Any] = {"weights": [weight.detach().clone() for weight in weights]}
+    given = [weight for weight in weights if weight.shape in {value.shape for value in values}]
+    if [weight.shape for weight in given] != [value.shape for value in values]:
+        return seen
     with torch.no_grad():
-        for name, value in network.named_parameters():
-            if name in weights:
-                value.copy_(weights[name])
-        return network(x), torch.equal(x, before)
+        torch._foreach_zero_(weights)
+        torch._foreach_copy_(given, values)
+        seen["outputs"] = {
+            "alone": torch.cat([network(one) for one in x.split(1)]),
+            "in a batch": network(x),
+            "in eval mode": network.eval()(x),
+        }
+    if torch.equal(x, before):
+        given = [x.double().requires_grad_(), *given]
+        output = network.train().double()(given[0].clone()).flatten()
+        seen["gradients"] = _gradients(output @ torch.linspace(0, 1, len(output), dtype=output.dtype), given)
+    return seen
 
 
-def translation(
-    answer: Callable[..., tuple[Tensor, Tensor]],
-    networks: list[Convolution],
-    real_a: Tensor,
-    weight: float,
-) -> tuple[Any, list[tuple[bool, bool]]]:
-    """The losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and how far gradients flow.
+def _gradients(loss: Any, ends: list[Tensor]) -> list[Tensor]:
+    """Of a loss for each of these: zeros where none arrives, or if it is no tensor."""
+    nothing = torch.stack([0 * end.requires_grad_().sum() for end in ends]).sum()
+    return list(torch.autograd.grad(nothing + (loss.sum() if isinstance(loss, Tensor) else 0), ends, retain_graph=True))
+
+
+def losses_and_gradients(
+    answer: Callable[..., Any], names: list[str], networks: list[Convolution], learning: int, *inputs: Any
+) -> tuple[Any, dict[str, list[Tensor]]]:
+    """What ``answer(*networks, *inputs)`` returns, a loss or some in a tuple or a dict, and the gradients of each.
 
     Args:
-        networks: the three, `described`.
-
-    Returns:
-        What the answer returns, and for each loss whether its gradient reaches the encoder, and the translator.
+        names: of the losses, unless they come in a dict.
+        networks: `described`.
+        learning: so many of them get gradients for their weights, the first, and so do inputs that require them.
     """
-    made = _convolutions(networks)
-    got = answer(*made, real_a, weight)
-    reached = []
-    for loss in got if isinstance(got, tuple) else ():
-        ends = [network.weight for network in made[:2]]
-        flows = isinstance(loss, Tensor) and loss.requires_grad
-        gradients = torch.autograd.grad(loss, ends, retain_graph=True, allow_unused=True) if flows else (None, None)
-        reached.append((gradients[0] is not None, gradients[1] is not None))
-    return got, reached
+    made = convolutions(networks)
+    got = answer(*made, *inputs)
+    losses = (
+        got if isinstance(got, Mapping) else dict(zip(names, got if isinstance(got, tuple) else [got], strict=False))
+    )
+    ends = [one.weight for one in made[:learning]] + [one for one in inputs if getattr(one, "requires_grad", False)]
+    return got, {name: _gradients(loss, ends) for name, loss in losses.items()}
 
 
-def losses_of_generators(
-    answer: Callable[..., dict[str, Tensor]], networks: list[Convolution], real_a: Tensor, real_b: Tensor, weight: float
-) -> tuple[Any, bool]:
-    """What ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` returns, and whether each loss reaches its generator.
-
-    Those whose names end with A should reach G_A, the others G_B.
-    """
-    made = _convolutions(networks)
-    got = answer(*made, real_a, real_b, weight)
-
-    def reaches(name: str, loss: Any) -> bool:
-        flows = isinstance(loss, Tensor) and loss.requires_grad
-        ends = made[not name.endswith("A")].weight
-        return flows and torch.autograd.grad(loss, ends, retain_graph=True, allow_unused=True)[0] is not None
-
-    return got, isinstance(got, dict) and all(reaches(*one) for one in got.items())
+def described(*sizes: tuple[Any, ...]) -> list[Convolution]:
+    """New convolutions in plain values, from the arguments of `nn.Conv2d`."""
+    return [(one, dict(nn.Conv2d(*one).state_dict())) for one in sizes]
 
 
-def described(*convolutions: nn.Conv2d) -> list[Convolution]:
-    """Convolutions in plain values."""
-    return [
-        (one.weight.detach().clone(), cast(Tensor, one.bias).detach(), {"stride": one.stride, "padding": one.padding})
-        for one in convolutions
-    ]
-
-
-def _convolutions(networks: list[Convolution]) -> list[nn.Conv2d]:
-    made = []
-    for value, bias, settings in networks:
-        out, into, height, width = value.shape
-        made.append(nn.Conv2d(into, out, (height, width), **settings))
-        made[-1].load_state_dict({"weight": value, "bias": bias})
+def convolutions(networks: list[Convolution]) -> list[nn.Conv2d]:
+    """Those that are `described`."""
+    made = [nn.Conv2d(*sizes) for sizes, _ in networks]
+    for one, (_, weights) in zip(made, networks, strict=True):
+        one.load_state_dict(weights)
     return made
 
 
-def optimizers_of(*networks: nn.Module) -> dict[str, torch.optim.Optimizer]:
-    """Gradient descent with a rate of 0.1 for the players of encoder, decoder, translator and discriminator."""
-    players = {"autoencoder": networks[:2], "translator": networks[2:3], "discriminator": networks[3:]}
-    return {
-        player: torch.optim.SGD([weight for one in own for weight in one.parameters()], lr=0.1)
-        for player, own in players.items()
-    }
-
-
 def learned(
-    answer: Callable[..., None],
-    networks: list[Convolution],
-    real_a: Tensor,
-    real_b: Tensor,
-    weight: float,
-) -> list[Tensor]:
-    """The weights of encoder, decoder, translator and discriminator after one call of the answer.
+    answer: Callable[..., None], networks: list[Convolution], batches: list[tuple[Tensor, Tensor]], weight: float
+) -> tuple[list[list[Tensor]], list[str]]:
+    """All weights of encoder, decoder, translator and discriminator after each call, and whose optimisers took steps.
 
-    It is called with these four, their `optimizers_of`, pictures of A and of B, and the weight of the deviation.
+    The answer is called for each of the `batches`, with the four networks, the players' optimisers (gradient descent
+    with a rate of 0.1), pictures of A and of B, and the weight of the deviation.
     """
-    made = _convolutions(networks)
-    answer(*made, optimizers_of(*made), real_a, real_b, weight)
-    return [one.weight.detach() for one in made]
+    made, after, steps = convolutions(networks), [], []
+    players = {"autoencoder": made[:2], "translator": made[2:3], "discriminator": made[3:]}
+    optimizers = {name: torch.optim.SGD(nn.ModuleList(own).parameters(), lr=0.1) for name, own in players.items()}
+    for name, optimizer in optimizers.items():
+        optimizer.register_step_post_hook(lambda *_, name=name: steps.append(name))
+    for batch in batches:
+        answer(*made, optimizers, *batch, weight)
+        after.append([nn.utils.parameters_to_vector(one.parameters()).detach() for one in made])
+    return after, steps
 
 
 def block_flops(answer: Callable[[int], nn.Module], channels: int) -> int:

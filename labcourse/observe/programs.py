@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -26,7 +27,8 @@ MOST_CALLS = 1000  # of a training's steps and checkpoints
 def turns(answer: Callable, names: list[str], rounds: int, warmup: int, slower: float) -> tuple[Any, list[str]]:
     """What ``answer(steps, rounds, warmup, synchronise, clock)`` measures, and the calls that it made, in their order.
 
-    The fake GPU is busy at first, and slow for two rounds. The two steps take `slower` and twice as many seconds.
+    The fake GPU is busy at first, and slow for two rounds. The first step takes `slower` seconds, the second twice as
+    many, and so on.
     """
     gpu, calls = FakeGPU(), []
     gpu.launch(7.0)
@@ -39,23 +41,26 @@ def turns(answer: Callable, names: list[str], rounds: int, warmup: int, slower: 
         calls.append("clock")
         return gpu.clock()
 
-    steps = {name: partial(step, name, seconds * slower) for name, seconds in zip(names, (1.0, 2.0), strict=True)}
+    steps = {name: partial(step, name, place * slower) for place, name in enumerate(names, 1)}
     return answer(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
 
 
-def busy_of_work(answer: Callable[[FakeGPU, float, int], Any], kernel_s: float, kernels: int) -> Any:
-    """What ``answer(gpu, kernel_s, kernels)`` returns for a fake GPU that still has work of 7 seconds."""
-    gpu = FakeGPU()
+def busy_of_work(answer: Callable[[Any, float, int], Any], kernel_s: float, kernels: int, launch_s: float) -> Any:
+    """What ``answer(gpu, kernel_s, kernels)`` returns for a fake GPU that still has work of 7 seconds.
+
+    The GPU is seen by its three methods alone.
+    """
+    gpu = FakeGPU(launch_s)
     gpu.launch(7.0)
-    return answer(gpu, kernel_s, kernels)
+    return answer(SimpleNamespace(launch=gpu.launch, synchronise=gpu.synchronise, clock=gpu.clock), kernel_s, kernels)
 
 
 def profiled_calls(
     answer: Callable[[Callable[[], None], int, int], Any], warmup: int, steps: int
-) -> tuple[list[str], int]:
-    """The names in the profiler that ``answer(step, warmup, steps)`` returns, and how often it has called `step`.
+) -> tuple[list[tuple[str, float, float]], int]:
+    """The events in the profiler that ``answer(step, warmup, steps)`` returns, and how often it has called `step`.
 
-    Call k of `step` makes a range named "call k", from 0 on.
+    Call k of `step` makes a range named "call k", from 0 on. An event is its name, its begin and its end.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler prints that there is no GPU
     calls = itertools.count()
@@ -64,14 +69,14 @@ def profiled_calls(
         with torch.profiler.record_function(f"call {next(calls)}"):
             torch.ones(2).sum()
 
-    profiler = answer(step, warmup, steps)
-    return [event.name for event in profiler.events()], next(calls)
+    events = answer(step, warmup, steps).events()
+    return [(one.name, one.time_range.start, one.time_range.end) for one in events], next(calls)
 
 
-def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, number: int) -> list[int]:
-    """The numbers of the fakes that the pool ``answer(size)`` returns for so many new ones."""
-    pool = answer(size)
-    return [int(pool(torch.full((1, 3, 2, 2), float(new))).mean()) for new in range(number)]
+def fakes_seen(answer: Callable[[int], Callable[[Tensor], Tensor]], size: int, numbers: list[int]) -> list[list[int]]:
+    """For each of `numbers`, the numbers of the fakes that a pool ``answer(size)`` returns for so many new ones."""
+    pools = [(answer(size), number) for number in numbers]
+    return [[int(pool(torch.full((1, 3, 2, 2), float(new))).mean()) for new in range(number)] for pool, number in pools]
 
 
 class _Watched(TorchDispatchMode):
@@ -118,36 +123,41 @@ def training_loop(
 
 
 def machines_lost(
-    answer: Callable[..., Any], steps: int, every: int, lost: list[int], start: Tensor
-) -> tuple[Any, list[tuple[str, int]]]:
-    """The state that ``answer(steps, every, step, save, load)`` returns, and calls in order: a name and a step.
+    answer: Callable[..., Any], steps: int, every: int, lost: list[int], begun: int, start: Tensor
+) -> tuple[Any, list[tuple[str, list[float]]]]:
+    """The state that ``answer(steps, every, step, save, load)`` returns, and its calls of `step` and `save`.
+
+    A call has the state's numbers beside it. The last of them is the machine's, which changes with each loss.
 
     Args:
-        lost: the calls of `step` and `save`, counted from 0, in which a machine is lost: then "lost" follows.
+        lost: the calls, counted from 0, in which a machine is lost.
+        begun: the steps of the first checkpoint, and `start` its state.
     """
-    kept, calls, tries = (start, 0), [], itertools.count()
+    kept, calls, machines = (start, begun), [], itertools.count()
+    machine = next(machines)
 
-    def call(name: str, number: int) -> None:
-        calls.append((name, number))
-        if (now := next(tries)) in lost:
-            calls.append(("lost", number))
+    def call(words: str, state: Tensor) -> None:
+        nonlocal machine
+        calls.append((words, state.tolist()))
+        if len(calls) - 1 in lost:
+            machine = next(machines)
             raise ConnectionError("the machine is lost")
-        if now > MOST_CALLS:
+        if len(calls) > MOST_CALLS:
             raise MistakeFound("it does not come to an end: when are all steps done?")
 
     def step(state: Tensor, k: int) -> Tensor:
-        state.mul_(1.5).add_(k)
-        call("step", k)
+        before = state.clone()
+        state[:-1].mul_(1.5).add_(k)
+        call(f"step(state, {k})", before)
         return state
 
     def save(state: Tensor, done: int) -> None:
         nonlocal kept
-        call("save", done)
+        call(f"save(state, {done})", state)
         kept = state.clone(), done
 
     def load() -> tuple[Tensor, int]:
-        calls.append(("load", kept[1]))
-        return kept[0].clone(), kept[1]
+        return torch.cat([kept[0][:-1], torch.tensor([float(machine)])]), kept[1]
 
     return answer(steps, every, step, save, load), calls
 
@@ -200,8 +210,10 @@ def captures(
 
 def launched(
     answer: Callable, programs: int, arguments: list[Any], constants: dict[str, Any], where: str
-) -> tuple[list[Tensor], list[tuple[int, str, str]]]:
-    """The tensors among a kernel's arguments after its programs have run, and their accesses.
+) -> tuple[list[Tensor], list[str], int]:
+    """The tensors among a kernel's arguments after its programs have run.
+
+    Also the places that several programs write, and the accesses of that program that has most.
 
     Args:
         where: the launch in words.
@@ -215,7 +227,11 @@ def launched(
     except OutOfBounds as error:
         told = f"{where}: {error}. The last block goes beyond the last number: {error.kind} only where i < n."
         raise MistakeFound(told) from error
-    return [one for one in arguments if isinstance(one, Tensor)], list(run.accesses)
+    written = dict.fromkeys((one.place, one.program) for one in run.accesses if one.kind != "load")
+    writers = Counter(place for place, _ in written)
+    most = max(Counter(one.program for one in run.accesses).values(), default=0)
+    tensors = [one for one in arguments if isinstance(one, Tensor)]
+    return tensors, [place for place, number in writers.items() if number > 1], most
 
 
 # A tensor that a layer saved: the kind of the layer; the number of its memory, its rows and its type; and which part of
