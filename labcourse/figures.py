@@ -149,7 +149,8 @@ def memory_figure(events: Sequence[tuple[str, int]], title: str) -> go.Figure:
     look = dict(labels={"index": "tensors that came or went", "value": "GB", "variable": ""})
     figure = px.area(shown, title=title, **look).update_traces(line_width=0)
     at_peak = held.loc[peak].round(2)
-    words = f"{title}: {at_peak.sum():.1f} GB at the peak, of which in GB: {at_peak[at_peak > 0].to_dict()}."
+    parts = ", ".join(f"{nbytes:g} {name}" for name, nbytes in at_peak[at_peak > 0].items())
+    words = f"{title}: {at_peak.sum():.1f} GB at the peak. Of these GB are {parts}."
     return figure.update_layout(height=400, meta={"text": words})
 
 

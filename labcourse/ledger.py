@@ -52,10 +52,16 @@ class Ledger:
         self._put(what, {"guess": guess, "measured": None})
 
     def measured(self, what: str, value: float) -> None:
-        """Keeps the measured value beside the prediction, which must be there, even if it is None."""
+        """Keeps the measured value beside the prediction, and asks for one that is None.
+
+        Raises:
+            LabkitError: the cell with the prediction has not run.
+        """
         entries = read(self.path).get(self.notebook, {})
         if what not in entries:
             raise LabkitError(f"{what!r} was never predicted in notebook {self.notebook}: run the cells above first.")
+        if entries[what]["guess"] is None:
+            print(f"No prediction yet of {what!r}: put a number in place of None, and run the cells again.")
         self._put(what, entries[what] | {"measured": float(value)})
 
     def _put(self, what: str, entry: dict) -> None:
@@ -67,9 +73,10 @@ class Ledger:
                 part.write_text(json.dumps(everything, indent=1), encoding="utf-8")
 
     def table(self) -> pandas.DataFrame:
-        """This notebook's predictions. See `scores`."""
-        table = scores(self.path)
-        return table[table["notebook"] == self.notebook].drop(columns="notebook").reset_index(drop=True)
+        """This notebook's predictions as text, with three digits: see `scores`."""
+        table = scores(self.path).set_index(["notebook", "what"])
+        own = table[table.index.get_level_values("notebook") == self.notebook].droplevel("notebook")
+        return own.map(lambda value: "none" if math.isnan(value) else f"{value:.3g}")
 
 
 def read(path: Path | str) -> dict[str, dict]:

@@ -99,9 +99,7 @@ def best_within(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
     late = first.index[first > seconds]
     if len(late):
         name, seed = late[0]
-        raise LabkitError(
-            f"seconds={seconds:g}: {name}, seed {seed}, has no measurement that early. Give more seconds."
-        )
+        raise LabkitError(f"seconds={seconds:g}: {name}, seed {seed}, has no look that early. Give more seconds.")
     early = curves[curves["seconds"] <= seconds]
     best = shortfall(early).groupby([early["name"], early["seed"]], sort=False).idxmin()
     return curves.loc[best].set_index(["name", "seed"])

@@ -96,7 +96,5 @@ def make_generator(
     check_known("norm", norm, NORMS)
     check_at_least(1, ngf=width, channels=min(channels))
     if norm == "instance_blocks" and network.startswith("unet"):
-        raise LabkitError(
-            f"norm='instance_blocks': {network} has no residual blocks. Use norm='instance', or a resnet."
-        )
+        raise LabkitError(f"norm='instance_blocks': {network} has no residual blocks. Use 'instance', or a resnet.")
     return GENERATORS[network](width=width, norm=norm, channels=channels)
