@@ -97,7 +97,7 @@ def train_through(answer: Callable) -> None:
         for number, (call, expected) in enumerate(itertools.zip_longest(calls, right_calls, fillvalue=end)):
             got = "with another state" if call[0] == expected[0] else f"and not {call[0]}"
             told = f"steps = {steps}, every = {every}: {before} {expected[0]} is right, {got}."
-            hint = "The memory of a machine is lost with it: only `load` has a state, and its number of steps."
+            hint = "After a loss, only `load` has a state that is right, and its number of steps."
             require(call == expected, f"{told} {hint}")
             before = f"after {call[0]}{', in which a machine is lost,' if number in lost else ''}"
         expect(state, right, [], f"the state that comes back is not that of {steps} steps.")
