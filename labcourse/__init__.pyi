@@ -26,8 +26,6 @@ from labcourse.lessons import module_flops as module_flops
 from labcourse.lessons import saved_tensors as saved_tensors
 from labcourse.lessons import spaced as spaced
 from labcourse.lessons import work_by_player as work_by_player
-from labcourse.model_errors import cyclegan_errors as cyclegan_errors
-from labcourse.model_errors import resnet50_errors as resnet50_errors
 from labcourse.one_process import FAULTS as FAULTS
 from labcourse.one_process import average_gradients as average_gradients
 from labcourse.one_process import of_each as of_each

@@ -9,7 +9,6 @@ from labcourse.check.notebook_02 import busy_share as busy_share
 from labcourse.check.notebook_02 import recorded as recorded
 from labcourse.check.notebook_03 import busy as busy
 from labcourse.check.notebook_03 import diagnose as diagnose
-from labcourse.check.notebook_03 import hta_wall as hta_wall
 from labcourse.check.notebook_03 import idle_by_cause as idle_by_cause
 from labcourse.check.notebook_03 import repaired_loop as repaired_loop
 from labcourse.check.notebook_03 import unknown_traces as unknown_traces

@@ -184,44 +184,6 @@ def unknown_traces(folder: Path | str) -> dict[str, Trace]:
     return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
 
 
-def _other_launches(random: Random) -> tuple[np.ndarray, ...]:
-    """Launches of three to five steps, and kernels that begin some time after them, to `hta_wall`."""
-    steps = [100.0 * number for number in range(random.randrange(3, 6))]
-    launched = sorted([random.uniform(0, 90), *(random.uniform(0, steps[-1] + 90) for _ in range(30))])
-    launched += [steps[-2] + 80, steps[-1] + 5]
-    begin = [call + random.uniform(5, 60) for call in launched]
-    begin[-2] = steps[-1] + 20
-    return _arrays(launched, begin, [one + random.uniform(1, 40) for one in begin], steps)
-
-
-def _right_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np.ndarray) -> float:
-    return end[launched < steps.max()].max() - begin[launched < steps.max()].min()
-
-
-@formula(
-    _right_wall,
-    [
-        _arrays([1, 12, 90, 101], [10, 20, 130, 150], [25, 40, 145, 160], [0, 100]),
-        _arrays([5, 95, 40, 205], [20, 250, 60, 280], [50, 270, 300, 290], [0, 100, 200]),
-        _arrays([3, np.nan, 60, 120], [12, 500, 70, 130], [22, 510, 90, 140], [0, 50, 110]),
-    ],
-    _other_launches,
-)
-def hta_wall(launched: np.ndarray, begin: np.ndarray, end: np.ndarray, steps: np.ndarray) -> Mistakes:
-    """Compares ``answer(launched, begin, end, steps)`` with the wall time that HTA counts."""
-    kept, last, of_first_step = launched < steps.max(), steps.max(), launched < np.sort(steps)[1]
-    first = begin[kept].min()
-    yield end.max() - begin.min(), "That is the wall time of all kernels: HTA leaves some of them out."
-    yield end[begin < last].max() - first, "Those *began* before the last step: HTA asks when they were launched."
-    yield (end - begin)[kept].sum(), "That is the sum of the durations. The wall time has the pauses in it, too."
-    yield intervals.busy(begin[kept], end[kept]), "That is the busy time: the pauses belong to the wall time, too."
-    yield end[kept].max(), "That is the last end: the wall time begins with the first kernel, not at 0."
-    yield end[kept][-1] - begin[kept][0], "The kernel launched last need not end last: take the largest end."
-    yield last - first, "A kernel that HTA keeps counts whole, after the last step began, too."
-    yield end[of_first_step].max() - first, "Those are the kernels of the first step: all steps but the last count."
-    yield None, "HTA leaves out the last step, and its kernels are those that were *launched* in it."
-
-
 Tables = tuple[DataFrame, DataFrame, DataFrame]
 
 

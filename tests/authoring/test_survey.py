@@ -200,9 +200,7 @@ def test_a_kill_leaves_all_that_was_measured_before_it(tmp_path, measure):
     assert list(results["rows"]) == KEYS[:1] and results["skipped"] == {KEYS[1]: "did not finish", KEYS[2]: NO_TIME}
     measure()
     survey(tmp_path, plan=PLAN, device="cpu")
-    assert done == [KEYS[0], KEYS[1], KEYS[2], KEYS[1]], (
-        "an item that killed one call cannot stop the others in the next"
-    )
+    assert done == [KEYS[0], KEYS[1], KEYS[2], KEYS[1]], "an item that killed one call stops no others in the next"
 
 
 def fails(how):

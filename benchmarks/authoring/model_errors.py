@@ -1,5 +1,7 @@
 """The cost model confronted with reality: training steps that were recorded on a GPU, and are replayed without one.
 
+    python -m benchmarks.authoring.model_errors          # writes data/results/model_errors.csv, for docs/trust.md
+
 Nothing in these replays was fitted to the recordings, `labcourse.public_trace("resnet50_workers0")` of PyTorch's
 profiler samples from June 2021, and `labcourse.gpu_trace`. A replay is given the program, the host's times and the
 GPU's data sheet.
@@ -19,6 +21,8 @@ import torchvision
 from torch.nn.functional import cross_entropy
 from torch.profiler import record_function
 
+import labcourse
+from labcourse.shipped import DATA
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.step import RANGE
 from labkit.simulate.cost_model import ROOFLINES, kernels
@@ -138,3 +142,12 @@ def _of(played: Replay, steps: int, kinds: dict[str, str]) -> dict[str, float]:
         kind = next(kind for kind, pattern in kinds.items() if re.search(pattern, source.operator_name))
         us[OPTIMISER if re.search("(?i)optimi[sz]er", source.range) else kind] += launch.kernel_us
     return {part: total / 1e3 / steps for part, total in us.items()}
+
+
+if __name__ == "__main__":
+    tables = {"ResNet-50, V100": resnet50_errors(labcourse.public_trace("resnet50_workers0"))}
+    for size in (1, 16):
+        tables[f"CycleGAN, H200, batch {size}"] = cyclegan_errors(labcourse.gpu_trace(batch_size=size), size)
+    table = pandas.concat(tables, names=["step"]).droplevel(1).round(2)
+    table.to_csv(DATA / "results" / "model_errors.csv")
+    print(table.to_string())
