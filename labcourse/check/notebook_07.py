@@ -27,7 +27,7 @@ def _right_losses(encoder: Any, translator: Any, judge: Any, real_a: Tensor, wei
 @exercise(losses)
 def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
     """Checks the losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and where gradients flow."""
-    width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((12, 20))))
+    width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((24, 28))))
     weight = drawn(3.0, lambda random: random.uniform(2, 9))
     networks = observe.described((3, width, 4, 4), (width, width, 3, 1, 1), (width, 1, 3))
     networks[2][1]["weight"] *= 9  # so that verdicts are above and below 1
