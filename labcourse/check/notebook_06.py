@@ -115,7 +115,7 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
         once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
         require(calls > 0, f"{where}: the scale never adapts: call scaler.update().")
         require(calls == 1, f"{where}: scaler.update() was called {calls} times. {once}")
-        told = f"{where}: the scale is {seen['scale']:g} then, not {scale:g}: leave it to scaler.update(), once."
+        told = f"{where}: the scale is {seen['scale']:g} then, not {scale:g}: leave it to scaler.update()."
         require(seen["scale"] == scale, told)
         require(
             not seen["left"], f"{where}: gradients are left over, and would be added to the next step's: zero_grad()."
@@ -197,16 +197,9 @@ def _any_saved(random: Random) -> tuple[DataFrame]:
     return _description(saved)
 
 
-WEIGHT = [
-    ("Conv2d", 0, 2, "float32", "weight"),
-    ("Conv2d", 1, 2, "float32", "whole"),
-    ("Conv2d", 2, 1, "float32", "whole"),
-]
-VIEWS = [
-    ("ReLU", 0, 3, "float16", "turned"),
-    ("Tanh", 0, 3, "float16", "other rows"),
-    ("Tanh", 1, 2, "float32", "first row"),
-]
+WEIGHT = [("Conv2d", 0, 2, "float32", "weight"), *(("Conv2d", memory, 2, "float32", "whole") for memory in (1, 2))]
+VIEWS = [("ReLU", 0, 3, "float16", "turned"), ("ReLU", 0, 3, "float16", "turned"), ("ReLU", 2, 1, "float32", "whole")]
+VIEWS += [("Tanh", 0, 3, "float16", "other rows"), ("Tanh", 1, 2, "float32", "first row")]
 
 
 @formula(
