@@ -85,7 +85,7 @@ def light_block(answer: Callable[[int], nn.Module]) -> None:
         share = ask(answer, channels, through=observe.block_flops) / observe.block_flops(ResidualBlock, channels)
         require(share <= 0.25, f"with {channels} channels it has {share:.3f} of the plain block's FLOPs, no quarter.")
     depends = {}
-    for channels, draws, outputs in ((8, 40, [0, 7]), (many, 3, [*range(0, many, 9)])):
+    for channels, draws, outputs in ((8, 40, [0, 7]), (many, 2, [*range(0, many, 20)])):
         x = 3 * torch.randn(2, channels, 2, 3, dtype=torch.float64)
         x = x.repeat_interleave(PATCH, 2).repeat_interleave(PATCH, 3)
         seen = ask(answer, x, PATCH, draws, outputs, through=observe.light_design)
@@ -199,10 +199,10 @@ def _any_looks(random: Random) -> tuple[Looks, float, float]:
 )
 def reached_at(looks: Looks, fg: float, bg: float) -> Mistakes:
     """Compares ``answer(looks, fg, bg)`` with `labkit.time_to_quality`."""
-    first, second, *_ = [*(one for one in looks if one[1] <= fg and one[2] <= bg), *[(math.inf,)] * 2]
+    first, second, *_ = [*(time for time, *its in looks if its[0] <= fg and its[1] <= bg), math.inf, math.inf]
     yield _right_reached([(time, its, 0.0) for time, its, _ in looks], fg, bg), "Its bg counts as well as its fg."
-    yield first[0], "That is its first good look: the one after it has to be good, too."
-    yield second[0], "That is its second good look, and the one before it is bad: remember only the look before."
+    yield first, "That is its first good look: the one after it has to be good, too."
+    yield second, "That is its second good look, and the one before it is bad: remember only the look before."
     strictly = [(time, its + (its == fg), other + (other == bg)) for time, its, other in looks]
     yield _right_reached(strictly, fg, bg), "At most: a look with exactly fg or bg has reached the goal."
     yield None, "Two good looks, one right after the other; the time of the second. Without such two: infinity."

@@ -85,8 +85,8 @@ CHOICES = [  # the first row is beaten in one column alone, by twins; the next o
 def _other_choices(random: Random) -> tuple[DataFrame]:
     """The rows and columns of `CHOICES` in another order and with other scales and names, to `front`."""
     scales = random.sample([0.5, 2.0, 3.0, 7.0], 4)
-    rows = [[scale * one for scale, one in zip(scales, row, strict=True)] for row in CHOICES]
-    columns = random.sample([*zip(*rows, strict=True)], 4)
+    choices = [[scale * one for scale, one in zip(scales, row, strict=True)] for row in CHOICES]
+    columns = random.sample([*zip(*choices, strict=True)], 4)
     rows = random.sample([*zip(*columns, strict=True)], len(CHOICES))
     return (DataFrame(rows, index=random.sample("ABCDEFGHIJKLMNOP", len(rows)), columns=[*"qrst"]),)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import torch
@@ -17,8 +17,8 @@ from labcourse.one_process import of_each, of_rank, several_ranks
 
 def averaged(
     answer: Callable[[Iterable[Tensor]], None], gradients: list[list[Tensor]]
-) -> list[tuple[bool, list[Tensor | None]]]:
-    """Whether each weight has changed after ``answer(weights)``, and its gradient on each rank.
+) -> list[tuple[bool, list[Tensor]]]:
+    """Whether each weight has changed after ``answer(weights)``, and its gradient on each rank, or None.
 
     Args:
         gradients: those of each weight, of all ranks. The weights are 1.
@@ -34,7 +34,7 @@ def averaged(
     found = []
     for weight in weights:
         moved = any(bool((of_rank(weight.detach(), rank) != 1).any()) for rank in range(n))
-        found.append((moved, [of_rank(weight.grad, rank) for rank in range(n)]))
+        found.append((moved, [of_rank(cast(Tensor, weight.grad), rank) for rank in range(n)]))
     return found
 
 
@@ -90,6 +90,6 @@ def sent_in_buckets(
             network(of_each(batch.chunk(ranks))).square().mean().backward()
             of_backward = len(noted)
             finish()
-        gradients = [of_rank(weight.grad, 0) for weight in network.parameters()]
+        gradients = [of_rank(cast(Tensor, weight.grad), 0) for weight in network.parameters()]
         steps.append({"backward": noted[:of_backward], "finish": noted[of_backward:], "gradients": gradients})
     return steps
