@@ -79,6 +79,7 @@ def _right_front(table: DataFrame, sign: int = 1, strict: bool = True) -> set[st
 CHOICES = [  # the first row is beaten in one column alone, by twins; the next one is best nowhere
     *((6.0, 3.0, 7.0, 5.5), (6.0, 3.0, 7.0, 5.0), (6.0, 3.0, 7.0, 5.0), (5.5, 5.0, 7.5, 6.0)),
     *((5.0, 9.0, 7.0, 9.0), (9.0, 9.0, 6.0, 9.0), (7.0, 4.0, 8.0, 4.0), (9.0, 9.0, 8.0, 9.5)),
+    *((4.0, 9.5, 9.0, math.inf), (4.5, 9.5, 9.0, math.inf)),  # of two that never arrive one beats the other
 ]
 
 
@@ -94,7 +95,7 @@ def _other_choices(random: Random) -> tuple[DataFrame]:
 @formula(
     _right_front,
     [
-        (DataFrame(CHOICES, index=[*"ABCDEFGH"], columns=["fg", "bg", "changed", "minutes"]),),
+        (DataFrame(CHOICES, index=[*"ABCDEFGHIJ"], columns=["fg", "bg", "changed", "minutes"]),),
         (DataFrame([[5, 1], [5, 1], [6, 1], [4, 2]], index=[*"ABCD"], columns=["fg", "minutes"]),),
     ],
     _other_choices,

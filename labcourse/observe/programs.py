@@ -270,7 +270,7 @@ def saved(description: DataFrame) -> list[tuple[str, Tensor]]:
         made = torch.zeros(rows, 4, dtype=getattr(torch, dtype), requires_grad=bool(number % 2)).clone()
         whole = memories.setdefault(number, made)
         parts = {"whole": whole, "first row": whole[:1], "other rows": whole[1:], "turned": whole.T}
-        found.append((layer, nn.Parameter(whole) if part == "weight" else parts[part]))
+        found.append((layer, nn.Parameter(whole, requires_grad=bool(number % 2)) if part == "weight" else parts[part]))
     return found
 
 

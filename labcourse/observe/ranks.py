@@ -30,7 +30,7 @@ def averaged(
             weights.append(of_each([torch.ones(one.shape) for one in of_ranks]).requires_grad_())
             weights[-1].grad = of_each([one.clone() for one in of_ranks])
         with hint("On tensors of several ranks use dist.all_reduce(weight.grad)."):
-            answer(weights)
+            answer(iter(weights))  # as model.parameters() is
     found = []
     for weight in weights:
         moved = any(bool((of_rank(weight.detach(), rank) != 1).any()) for rank in range(n))
