@@ -151,4 +151,4 @@ def test_memory_is_drawn_up_to_its_peak_with_its_holders_in_words():
     figure = labcourse.memory_figure(events, "A step")
     assert [trace.name for trace in figure.data] == ["before the step", "forward"], "a thousandth is not seen"
     assert max(figure.data[1].y) == 6
-    assert "8.0 GB at the peak" in figure.layout.meta["text"] and "'forward': 6.0" in figure.layout.meta["text"]
+    assert "8.0 GB at the peak" in figure.layout.meta["text"] and "6 forward" in figure.layout.meta["text"]
