@@ -88,7 +88,7 @@ def train_through(answer: Callable) -> None:
     )
     # Lost are a step, the save after it, the next step, a step of the second block, its save, and the step after that.
     lost = [*itertools.accumulate([early, every + 1, 1, every + 2 + late, every + 1, every + 2])]
-    for begun, steps in ((0, 2 * every + rest), (every, 3 * every), (every, every)):
+    for begun, steps in ((0, 2 * every + rest), (every, 3 * every), (every, every), (1, 2 * every)):
         given = steps, every, lost, begun, torch.rand(4)
         in_try = "If a machine was lost: does `try` hold each call of step and save?"
         state, calls = ask(answer, *given, through=observe.machines_lost, if_it_fails=in_try)
