@@ -123,7 +123,7 @@ def code_discriminator(answer: type[nn.Module]) -> None:
 
     with torch.no_grad():
         mistakes = [
-            (mistaken(False, True), "the first layer is normalised, too: its input is no picture any more."),
+            (mistaken(False, True), "the first layer is normalised, too: it was PatchGAN's third."),
             (mistaken(False, False), "nn.InstanceNorm2d is missing after the first two convolutions."),
             (mistaken(True, True, True), "the verdicts are normalised: then they say the same of every code."),
             (torch.sigmoid(right(codes)), "a sigmoid bounds the verdicts: the least-squares loss needs none."),
