@@ -22,5 +22,7 @@ plugin.RunningKernel = Kernel
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     yield
-    if red := [output.text for output in item.test_outputs or () if output.get("name") == "stderr"]:
+    if red := [
+        output.text for output in item.test_outputs or () if output.get("name") == "stderr"
+    ]:
         item.raise_cell_error("Cell wrote to stderr", "".join(red))
