@@ -59,6 +59,10 @@ class Elsewhere(NamedTuple):
 
     name: str
 
+    def __call__(self, *given: Any) -> Any:
+        """What it returns, as `ask` has it."""
+        return ask(self, *given)
+
 
 CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
 _NOTEBOOKS: list[str] = []  # the number of that to which the check belongs that runs
