@@ -57,26 +57,27 @@ def residual_block(answer: type[nn.Module]) -> None:
 def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(real, reconstruction, weight)`` with `labkit.models.losses.cycle_loss`."""
     size = drawn([2, 3, 4, 5], lambda random: [random.randrange(2, 5), 3, *random.sample(range(3, 9), 2)])
-    weight = drawn(7.0, lambda _: 0.0)
     real, back = 2 * torch.rand(2, *size) - 1
     back[0, 0, 0, 0] = real[0, 0, 0, 0]
     difference, signs = back - real, "differences of opposite sign cancel: take absolute values before the mean."
     change = difference.abs()
-    given: Any = ["the loss"], [], 0, real, back.requires_grad_(), weight
-    got, gradients = ask(answer, *given, through=observe.losses_and_gradients)
-    right, its = observe.losses_and_gradients(losses.cycle_loss, *given)
-    mistakes = [
-        (weight * difference.square().mean(), "that is the squared difference (L2): take the absolute one."),
-        (change.mean(), "the weight is not used: multiply the mean by it."),
-        (weight * change.sum() / len(real), "divide by all values, not by the number of pictures: .mean() does."),
-        (weight * difference.mean(), signs),
-        (weight * difference.mean().abs(), signs),
-        (10 * change.mean(), "the weight is fixed at 10: use the argument."),
-    ]
-    expect(got, right, mistakes, "the number differs: it should be weight * mean of |reconstruction - real|.")
-    (slope,) = gradients["the loss"]
-    slope[(change == 0) & (slope.abs() <= 1.01 * weight / change.numel())] = 0  # at 0, |x| has all of these slopes
-    compare_gradients(gradients, its, ["the reconstruction"])
+    back.requires_grad_()
+    for weight in drawn([7.0], lambda random: [random.uniform(2, 9), 0.0]):
+        given: Any = ["the loss"], [], 0, real, back, weight
+        got, gradients = ask(answer, *given, through=observe.losses_and_gradients)
+        right, its = observe.losses_and_gradients(losses.cycle_loss, *given)
+        mistakes = [
+            (weight * difference.square().mean(), "that is the squared difference (L2): take the absolute one."),
+            (change.mean(), "the weight is not used: multiply the mean by it."),
+            (weight * change.sum() / len(real), "divide by all values, not by the number of pictures: .mean() does."),
+            (weight * difference.mean(), signs),
+            (weight * difference.mean().abs(), signs),
+            (10 * change.mean(), "the weight is fixed at 10: use the argument."),
+        ]
+        expect(got, right, mistakes, "the number differs: it should be weight * mean of |reconstruction - real|.")
+        (slope,) = gradients["the loss"]
+        slope[(change == 0) & (slope.abs() <= 1.01 * weight / change.numel())] = 0  # at 0, |x| has all of these slopes
+        compare_gradients(gradients, its, ["the reconstruction"])
 
 
 def _right_losses(*given: Any) -> dict[str, Tensor]:
