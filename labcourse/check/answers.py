@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from pandas import DataFrame
+from pandas import DataFrame, RangeIndex
 from torch import Tensor
 
 from labcourse.calls import reply
@@ -135,7 +135,8 @@ def ask(answer: Any, *given: Any, through: Callable[..., T] | None = None, if_it
             told = json.loads(reply(request, {"answer": answer}))
         if called:
             raise WrongAnswer(originality.LIBRARYS_OWN.format(called[0]))
-    require("changed" not in told, CHANGED)
+    name = getattr(answer, "name", getattr(answer, "__name__", "your answer"))
+    require("changed" not in told, f"{name}: {CHANGED}")
     if "error" in told:
         raise WrongAnswer(in_words(told["error"], if_it_fails))
     return decode(told["value"])
@@ -246,10 +247,11 @@ def formula(
         @wraps(mistakes)
         def check(answer: Callable) -> None:
             given = cases(usual, other)
-            for case in [*given, given[0]]:  # the first one again: an answer may have kept something
+            for turn, case in enumerate([*given, given[0]]):  # again at the end: an answer may have kept something
                 *wrong, (_, otherwise) = mistakes(*case)
                 pairs = zip(signature(mistakes).parameters, case, strict=True)
-                where = shorten(", ".join(f"{name} {_shown(value)}" for name, value in pairs), 220, placeholder=" ...")
+                words = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)
+                where = "called again, " * (turn == len(given)) + shorten(words, 220, placeholder=" ...")
                 got = ask(answer, *case, through=through, if_it_fails=f"{where}: {otherwise}")
                 expect(got, right(*case), wrong, otherwise, where)
 
@@ -296,7 +298,8 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple | list):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, DataFrame):
-        rows = [value.columns, *value.itertuples(index=False)]
+        table = value if isinstance(value.index, RangeIndex) else value.reset_index(names="row")
+        rows = [table.columns, *table.itertuples(index=False)]
         return "; ".join(" ".join(map(_shown, row)) for row in rows)
     if isinstance(value, Tensor):
         return kind(value)

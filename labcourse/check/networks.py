@@ -35,9 +35,7 @@ def compare_network(
     for condition, got in seen["outputs"].items():
         output = its["outputs"][condition]
         require(got.shape == output.shape, f"the output has shape {(*got.shape,)}, not {(*output.shape,)}. {hints[1]}")
-        told = (
-            f"{condition} the output differs from that of single pictures in training: is there batch norm or dropout?"
-        )
+        told = f"{condition} the output differs from that of single pictures in training: is it batch norm or dropout?"
         expect(got, output, mistakes, hints[2] if condition == "alone" else told)
     ends = ["the input", *(f"the weights of shape {shape}" for shape in expected)]
     compare_gradients({"the output": seen["gradients"]}, {"the output": its["gradients"]}, ends)

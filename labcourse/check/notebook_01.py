@@ -137,10 +137,8 @@ def fake_pool(answer: type) -> None:
     kept, ages = [*range(size)], []
     for new, fake in enumerate(long):
         if fake != new:
-            told = (
-                f"Call {new + 1} shows fake {fake:g}, which should be gone: is the pool full with {size}, and does the "
-            )
-            require(fake in kept, told + "new fake take the place of that which is shown?")
+            told = f"Call {new + 1} shows fake {fake:g}, which should be gone: is the pool full with {size}, and does "
+            require(fake in kept, told + "the new fake take the place of that which is shown?")
             ages.append(kept.index(fake))
             kept = [one for one in kept if one != fake] + [new]
     times = [round(ages.count(age) * size / len(ages), 1) for age in range(size)]
