@@ -18,11 +18,14 @@ from nbgrader.preprocessors import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))  # nbgrader may be started elsewhere
+from tools.grading.collect import BACK, BY_HAND, LATE
 from tools.grading.execute import RestoreCells, RunExercises
 from tools.grading.feedback import ShowResults, clean_html, markdown2html
 
 # Made by `make assignments`: source, release, submitted, autograded, gradebook.db
 c.CourseDirectory.root = str(Path(__file__).parent / "assignments")
+# What tools.grading.collect leaves beside a submission is no feedback
+c.CourseDirectory.ignore = [".ipynb_checkpoints", "*.pyc", "__pycache__", "feedback", LATE, BY_HAND, BACK]
 
 # What a student finds instead of ### BEGIN SOLUTION ... ### END SOLUTION
 c.ClearSolutions.code_stub = {"python": "# TODO: your code here\nraise NotImplementedError"}

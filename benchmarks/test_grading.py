@@ -132,7 +132,7 @@ HONEST = {
     },
     "own_import": {"idle_by_cause": "import math\n" + BY_CAUSE.replace("30", "math.floor(30.5)")},
     "copied": {"busy": [BUSY, BUSY], "idle_by_cause": [BY_CAUSE, "# my notes"]},
-    "split": {"idle_by_cause": ["mine = 30", BY_CAUSE.replace("30", "mine")], "+repaired_loop": "1 / 0"},
+    "split": {"idle_by_cause": ["mine = 30", BY_CAUSE.replace("30", "mine")], "+who_launched": "1 / 0"},
     "setup": {"setup": "import math", "busy": BUSY.replace("-np.inf", "-math.inf")},
 }
 

@@ -49,7 +49,7 @@ class Mistake:
 
 def known(notebook: str, folder: Path = WRONG_ANSWERS) -> dict[str, list[Mistake]]:
     """The known mistakes by exercise. The notebook's name begins with its number."""
-    path = folder / f"{notebook[:2]}.toml"
+    path = folder / f"{notebook.partition('_')[0]}.toml"
     tables = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return {
         exercise: [

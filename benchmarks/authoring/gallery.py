@@ -121,11 +121,11 @@ def run_and_draw(path: Path) -> str:
     for name in DRAWING.findall("\n".join(cell.source for cell in notebook.cells)):
         source = os.path.relpath(DRAWINGS / f"{name}.svg", GALLERY.parent)
         lines.append(f'<img alt="{html.escape(str(labcourse.drawing(name)))}" src="{source}">\n')
-    for old in PICTURES.glob(f"{path.stem[:2]}_*.png"):
+    for old in PICTURES.glob(f"{path.stem.partition('_')[0]}_*.png"):
         old.unlink()
     outputs = (output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", []))
     for number, (words, picture) in enumerate(filter(None, map(drawn, outputs)), start=1):
-        file = PICTURES / f"{path.stem[:2]}_{number:02}.png"
+        file = PICTURES / f"{path.stem.partition('_')[0]}_{number:02}.png"
         keep(picture, file)
         lines.append(f'<img alt="{html.escape(words)}" src="{file.relative_to(GALLERY.parent)}">\n')
     return "\n".join(lines)
@@ -144,7 +144,7 @@ def main() -> None:
     two_steps = labtrace.show.trace(labcourse.public_trace("resnet50_workers0"), "timeline", end_us=360_000)
     keep(render(two_steps, scale=2), TIMELINE)
     for path in chosen:
-        parts[path.stem[:2]] = run_and_draw(path)
+        parts[path.stem.partition("_")[0]] = run_and_draw(path)
         GALLERY.write_text(HEAD + "".join(f"{START}{parts[key]}" for key in sorted(parts)), encoding="utf-8")
         print(path.name, flush=True)
     kaleido.stop_sync_server()

@@ -8,11 +8,13 @@ from labcourse.check.notebook_02 import amdahl as amdahl
 from labcourse.check.notebook_02 import busy_share as busy_share
 from labcourse.check.notebook_02 import recorded as recorded
 from labcourse.check.notebook_03 import busy as busy
-from labcourse.check.notebook_03 import diagnose as diagnose
 from labcourse.check.notebook_03 import idle_by_cause as idle_by_cause
-from labcourse.check.notebook_03 import repaired_loop as repaired_loop
-from labcourse.check.notebook_03 import unknown_traces as unknown_traces
 from labcourse.check.notebook_03 import who_launched as who_launched
+from labcourse.check.notebook_03b import diagnose as diagnose
+from labcourse.check.notebook_03b import diagnose_recorded as diagnose_recorded
+from labcourse.check.notebook_03b import my_diagnoses as my_diagnoses
+from labcourse.check.notebook_03b import repaired_loop as repaired_loop
+from labcourse.check.notebook_03b import unknown_traces as unknown_traces
 from labcourse.check.notebook_04 import growth as growth
 from labcourse.check.notebook_04 import read_timeline as read_timeline
 from labcourse.check.notebook_04 import streams as streams

@@ -1,29 +1,19 @@
-"""Checks of notebook 03: busy time, idle time, who launched a kernel, what bounds a training, a loop's faults."""
+"""Checks of notebook 03: busy time, idle time, who launched a kernel."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from pandas import DataFrame
-from torch import nn
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, ask, cases, drawn, exercise, expect, formula, require
-from labkit.models.cyclegan import CycleGAN
-from labkit.simulate import replay, step_operators
+from labcourse.check.answers import Mistakes, ask, cases, exercise, expect, formula
 from labtrace.events import intervals
-from labtrace.replay import write_trace
 from labtrace.tables.gpu import find_gaps
-from labtrace.trace import Trace
 
-BOUNDS = ("compute", "data", "host")
 Kernels = tuple[str, list[float], list[float], str]  # in words, begins and ends, and a hint
 INSIDE = "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max)."
 
@@ -124,66 +114,6 @@ def _adds_up_to(us: float) -> Callable[[dict[str, float], object], bool]:
     return lambda got, _: math.isclose(sum(got.values()), us)
 
 
-ADVICE = {
-    "compute": "The GPU is hardly ever idle.",
-    "data": "The gaps that begin in the range data hold nearly all of the idle time, few or many: add up `us`.",
-    "host": "All other gaps together are much longer than those that begin in the range data.",
-}
-# A training: its bottleneck and idle share; of the gaps that begin in the range data, and of others, number and us.
-Patient = tuple[str, tuple[float, float], tuple[int, float, float], tuple[int, float, float]]
-PATIENTS: list[Patient] = [
-    ("compute", (0.01, 0.06), (2, 3e3, 5e3), (90, 1, 9)),
-    ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9)),
-    ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9)),
-    ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60)),
-    ("host", (0.4, 0.7), (1, 1e4, 2e4), (2000, 40, 60)),
-    ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60)),
-]
-
-
-def _other_patients(random: Random) -> list[Patient]:
-    """Other trainings, to `diagnose`: neither the number of the gaps nor the largest of them says what bounds one."""
-    found: list[Patient] = []
-    for bound, places in {"compute": (0, 1), "data": (0,), "host": (1,)}.items():
-        for most_us, most_gaps in itertools.product(places, (0, 1)):
-            us, idle_share = 10 ** random.uniform(4, 6), (0.01, 0.06) if bound == "compute" else (0.3, 0.7)
-            numbers = [random.randrange(*((90, 2000) if place == most_gaps else (1, 10))) for place in (0, 1)]
-            means = [us / n / (1 if place == most_us else 10) for place, n in enumerate(numbers)]
-            in_data, others = ((n, 0.8 * mean, 1.2 * mean) for n, mean in zip(numbers, means, strict=True))
-            found.append((bound, idle_share, in_data, others))
-    random.shuffle(found)
-    return found
-
-
-@exercise()
-def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
-    """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
-    random = drawn(Random(0), lambda random: random)
-    for bound, idle_share, in_data, others in drawn(PATIENTS, _other_patients):
-        idle = random.uniform(*idle_share)
-        rows = [
-            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
-            for name, (n, low, high) in {"data": in_data, "generators backward": others}.items()
-            for _ in range(n)
-        ]
-        gaps = DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
-        data_share = gaps.loc[gaps["range_at_begin"] == "data", "us"].sum() / gaps["us"].sum()
-        where = f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range data"
-        unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
-        expect(ask(answer, idle, gaps), bound, [unknown], ADVICE[bound], where)
-
-
-def unknown_traces(folder: Path | str) -> dict[str, Trace]:
-    """Three SIMULATED traces to diagnose, by name. They are written to `folder`."""
-    operators = {batch_size: step_operators(CycleGAN(), batch_size=batch_size) for batch_size in (1, 4)}
-    played = {
-        "A": replay(operators[4], host_us=6.0),
-        "B": replay(operators[1], host_us=6.0, data_us=90_000.0, steps=4),
-        "C": replay(operators[1], host_us=60.0),
-    }
-    return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
-
-
 Tables = tuple[DataFrame, DataFrame, DataFrame]
 
 
@@ -251,47 +181,3 @@ def who_launched(operators: DataFrame, calls: DataFrame, kernels: DataFrame) -> 
         "The operators are right, and the kernels exchanged: only the correlation tells.",
     )
     yield None, "Find the call with the kernel's correlation, and then the innermost operator that runs at its begin."
-
-
-@exercise()
-def repaired_loop(answer: Callable[..., list[float]]) -> None:
-    """Counts what ``answer(net, optimizer, files, read, epochs, device)`` does, and compares its losses.
-
-    Raises:
-        WrongAnswer: it reads a file twice, copies picture by picture, reads a loss before the last step, or does not
-            return the losses of the same steps.
-    """
-    number, epochs = drawn((10, 3), lambda random: (random.choice((18, 22, 23)), random.choice((2, 4))))
-    pictures = {f"{place}.jpg": torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8) for place in range(number)}
-    net = nn.Conv2d(3, 3, 3, padding=1)
-    weight, bias = net.weight.detach().clone(), net.bias.detach().clone()  # type: ignore[union-attr]
-    got, reads, events = ask(answer, weight, bias, pictures, epochs, through=observe.training_loop)
-    optimizer, right = torch.optim.SGD(net.parameters(), lr=0.1), []
-    for _ in range(epochs):
-        for some in torch.stack([*pictures.values()]).split(4):
-            batch = some / 255
-            loss = (net(batch) - batch).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            right.append(loss.item())
-    steps = len(right)
-    told = (
-        f"return a list with all {steps} losses: 4 of {number} pictures a step, the rest in the last, {epochs} epochs."
-    )
-    require(isinstance(got, list) and len(got) == steps, told)
-    require(all(isinstance(one, float) for one in got), "the losses should be numbers: read them after the loop.")
-    same = all(math.isclose(one, other, rel_tol=1e-3) for one, other in zip(got, right, strict=True))
-    require(
-        same, "the losses differ from those of the loop above: keep the order of the pictures, and all of its steps."
-    )
-    twice = f"{len(reads)} pictures were read, and there are {number}: read each once, before the first epoch."
-    require(len(reads) == number, twice)
-    require("step" in events, "the optimizer that the loop was given has taken no step.")
-    seen = events[: len(events) - 1 - events[::-1].index("step")]
-    alone, waits = seen.count("picture copied"), seen.count("value read")
-    require(alone == 0, f"{alone} pictures were copied one by one: stack them first, and copy a batch at once.")
-    told = (
-        f"a loss is read {waits} times before the last step, with .item() or .cpu(), and the host waits: read it later."
-    )
-    require(waits == 0, told)

@@ -88,9 +88,7 @@ def test_a_reader_sees_every_figure_and_moves_every_widget(open_notebook, notebo
             if not len(graphs) == len(shown) == cell["figures"]:
                 faults.append(f"{where}: {cell['figures']} figures, {len(graphs)} are there, {len(shown)} drawn")
             for place, graph in enumerate(shown):
-                faults += [
-                    f"{where}: {text}" for text in see(lab, graph, f"{notebook.stem[:2]}-{theme}-{number}-{place}")
-                ]
+                faults += [f"{where}: {text}" for text in see(lab, graph, f"{notebook.stem}-{theme}-{number}-{place}")]
             if theme == "light":
                 stuck = [control for control, changed in lab.moves(box) if not changed]
                 faults += [f"{where}, {control}: the figure stayed as it was" for control in stuck]

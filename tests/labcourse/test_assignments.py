@@ -58,11 +58,11 @@ class Exercise:
     @property
     def right_answers(self) -> dict[str, dict[str, str]]:
         """Answers that are right in another way than the solution."""
-        path = RIGHT_ANSWERS / f"{self.notebook[:2]}.toml"
+        path = RIGHT_ANSWERS / f"{self.notebook.partition('_')[0]}.toml"
         return tomllib.loads(path.read_text(encoding="utf-8")).get(self.name, {}) if path.exists() else {}
 
     def __str__(self) -> str:
-        return f"{self.notebook[:2]}-{self.name}"
+        return f"{self.notebook.partition('_')[0]}-{self.name}"
 
 
 def mark(cell: NotebookNode, key: str) -> str | bool | None:
@@ -223,7 +223,8 @@ def test_setup_cells_are_locked_and_load_the_checks():
         assert all(mark(cell, "locked") and mark(cell, "grade") is False for cell in (first, *setup)), path.name
         # Students call a check in cells of their own, too.
         assert re.search(r"import .*\bcheck\b", setup[0].source), path.name
-        assert f'ledger = Ledger("{path.name[:2]}")' in setup[0].source
+        number = path.name.partition("_")[0]
+        assert f'ledger = Ledger("{number}")' in setup[0].source
 
 
 def test_every_wrong_answer_belongs_to_an_exercise():

@@ -147,7 +147,7 @@ class Course:
         """A number for all that a submission's points by the checks depend on."""
         file = f"{notebook}/{notebook}.ipynb"
         paths = [self.root / "submitted" / student / file, self.root / "release" / file]
-        paths += (ROOT / "labcourse" / "check").glob(f"notebook_{notebook[:2]}.py")
+        paths += (ROOT / "labcourse" / "check").glob(f"notebook_{notebook.partition('_')[0]}.py")
         return number_of("".join(path.read_text(encoding="utf-8-sig", errors="replace") for path in paths) + str(seed))
 
 

@@ -18,6 +18,7 @@ pd.set_option("display.max_colwidth", None)  # messages are not cut
 OTHER = "another mistake"
 # Of messages that no known mistake gives: what an answer fails with, that it was stopped, or is of another kind
 TELLING = r"^Stopped: \w+|Not installed where|fails with \w+|is expected, not|these keys are|^(?!WrongAnswer)\w+(?=: )"
+READABLE = {"is expected, not": "a value of another kind", "these keys are": "other keys than asked for"}
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
@@ -48,7 +49,7 @@ def mistake(message: str, known: dict[str, str]) -> str:
     if wrong and (fitting := [part for part in known if part in message.casefold()]):
         return known[max(fitting, key=len)]  # which says most
     found = re.search(TELLING, message)
-    return found[0] if found else OTHER if wrong else message
+    return READABLE.get(found[0], found[0]) if found else OTHER if wrong else message
 
 
 def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path = WRONG_ANSWERS) -> None:
@@ -60,22 +61,24 @@ def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path =
             names[one.expects.casefold()].append(one.in_words)
         told = {message: " or ".join(found) for message, found in names.items()}
         messages = pd.Series([one.exercises[exercise].message for one in graded], dtype=str)
-        groups = messages.groupby([mistake(one, told) for one in messages])
+        wrong = messages[messages != RIGHT]
+        groups = wrong.groupby([mistake(one, told) for one in wrong])
         counts = pd.DataFrame({"students": groups.size(), "messages": groups.agg(different)})
-        right = (messages == RIGHT).sum()
-        sections.append(f"<h2>{html.escape(exercise)}: {right} of {len(messages)} right</h2>")
-        sections.append(counts.sort_values("students", ascending=False).to_html())
+        title = f"{exercise}: {len(messages) - len(wrong)} of {len(messages)} right"
+        sections.append(part(title, counts.sort_values("students", ascending=False).rename_axis("mistake")))
     same = alike(course, notebook)
-    sections += [
-        f"<h2>Alike but for names and blanks: {len(same)} exercises</h2>",
-        same.reset_index().to_html(index=False),
-    ]
+    sections.append(part(f"Alike but for names and blanks: {len(same)} exercises", same))
     run = course.run(notebook)
-    not_graded = pd.DataFrame(run["not_graded"].items(), columns=["file or student", "reason"])
-    sections += [f"<h2>Not graded: {len(not_graded)}</h2>", not_graded.to_html(index=False)]
+    not_graded = pd.Series(run["not_graded"], dtype=str).rename_axis("file or student").to_frame("reason")
+    sections.append(part(f"Not graded: {len(not_graded)}", not_graded))
     about = f"Checks drew from SEED={run['seed']}; the sandbox was: {run['sandbox']}." if "seed" in run else ""
     title = html.escape(f"{notebook}: what the class knows")
     path.write_text(PAGE.format(title=title, run=about, sections="\n".join(sections)), encoding="utf-8")
+
+
+def part(title: str, table: pd.DataFrame) -> str:
+    """A heading, and a table with its index, unless it is empty."""
+    return f"<h2>{html.escape(title)}</h2>" + (table.reset_index().to_html(index=False) if len(table) else "")
 
 
 def different(messages: pd.Series) -> str:

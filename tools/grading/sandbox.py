@@ -91,7 +91,7 @@ class Sandbox:
         self.folder = tempfile.TemporaryDirectory(prefix="labkit-grading-")
         self.course = tempfile.TemporaryDirectory(prefix="labkit-course-")
         course = Path(self.course.name)
-        packages.copy_packages(course, originality.library_code(notebook[:2]) if notebook else {})
+        packages.copy_packages(course, originality.library_code(notebook.partition("_")[0]) if notebook else {})
         variables = environment(course if kind == "none" else Path("/course"))
         if kind == "none":
             variables["HOME"] = variables["TMPDIR"] = self.folder.name

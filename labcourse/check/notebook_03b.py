@@ -1,0 +1,191 @@
+"""Checks of notebook 03b: what bounds a training, recordings with a hidden fault, a loop's faults."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import torch
+from pandas import DataFrame
+from torch import nn
+
+from labcourse import observe
+from labcourse.check.answers import ask, drawn, exercise, expect, require, require_kind
+from labcourse.partner import CAUSES, IN_A_ROUND, sparring_partner
+from labcourse.shipped import public_trace
+from labkit.models.cyclegan import CycleGAN
+from labkit.simulate import replay, step_operators
+from labtrace.replay import write_trace
+from labtrace.trace import Trace
+
+BOUNDS = ("compute", "data", "host")
+ADVICE = {
+    "compute": "The GPU is hardly ever idle.",
+    "data": "The gaps that begin while data is loaded hold most of the idle time, few or many: add up `us`.",
+    "host": "All other gaps together are much longer than those that begin while data is loaded.",
+}
+# A training: its bottleneck and idle share; of the gaps that begin while data is loaded, and of others, number and us.
+Patient = tuple[str, tuple[float, float], tuple[int, float, float], tuple[int, float, float]]
+PATIENTS: list[Patient] = [
+    ("compute", (0.01, 0.06), (2, 3e3, 5e3), (90, 1, 9)),
+    ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9)),
+    ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9)),
+    ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60)),
+    ("host", (0.4, 0.7), (1, 1e4, 2e4), (2000, 40, 60)),
+    ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60)),
+]
+BY_OTHERS = {  # recordings for `labcourse.public_trace`, and what bounds each
+    "resnet50_workers0": "data",
+    "a100_streams": "host",
+    "v100_nanoseconds": "compute",
+    "rtx5080_launch_by_launch": "host",
+}
+LOADERS = [f"enumerate(DataLoader)#_{how}ProcessDataLoaderIter.__next__" for how in ("Single", "Multi")]
+ELSEWHERE = ["DistributedDataParallel.forward", "## all2all_tw_data:init ##", "## backward ##", "(none)"]
+
+
+def _other_patients(random: Random) -> list[Patient]:
+    """Other trainings, to `diagnose`: neither the number of the gaps nor the largest of them says what bounds one."""
+    found: list[Patient] = []
+    for bound, places in {"compute": (0, 1), "data": (0,), "host": (1,)}.items():
+        for most_us, most_gaps in itertools.product(places, (0, 1)):
+            us, idle_share = 10 ** random.uniform(4, 6), (0.01, 0.06) if bound == "compute" else (0.3, 0.7)
+            numbers = [random.randrange(*((90, 2000) if place == most_gaps else (1, 10))) for place in (0, 1)]
+            means = [us / n / (1 if place == most_us else 10) for place, n in enumerate(numbers)]
+            in_data, others = ((n, 0.8 * mean, 1.2 * mean) for n, mean in zip(numbers, means, strict=True))
+            found.append((bound, idle_share, in_data, others))
+    random.shuffle(found)
+    return found
+
+
+def _ask_for_bound(answer: Callable, idle: float, gaps: DataFrame, loader: str, bound: str, where: str = "") -> None:
+    data_share = gaps.loc[gaps["range_at_begin"] == loader, "us"].sum() / gaps["us"].sum()
+    where += f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range {loader}"
+    unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
+    expect(ask(answer, idle, gaps), bound, [unknown], ADVICE[bound], where)
+
+
+def _ask_for_patients(answer: Callable, random: Random, loaders: list[str], elsewhere: list[str]) -> None:
+    for place, (bound, idle_share, *kinds) in enumerate(drawn(PATIENTS, _other_patients)):
+        loader, other = loaders[place % len(loaders)], elsewhere[place % len(elsewhere)]
+        rows = [
+            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
+            for name, (n, low, high) in zip((loader, other), kinds, strict=True)
+            for _ in range(n)
+        ]
+        gaps = DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
+        _ask_for_bound(answer, random.uniform(*idle_share), gaps, loader, bound)
+
+
+@exercise()
+def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
+    """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
+    _ask_for_patients(answer, drawn(Random(0), lambda random: random), ["data"], ["generators backward"])
+
+
+@cache
+def _recorded(name: str) -> tuple[float, DataFrame]:
+    trace = public_trace(name)
+    idle = trace.temporal().set_index("part").loc["idle", "share_of_wall"]
+    return idle, trace.gaps(1_000_000)[["us", "cause", "range_at_begin"]]
+
+
+@exercise()
+def diagnose_recorded(answer: Callable[[float, DataFrame], str]) -> None:
+    """As `diagnose`, of recordings by others, whose ranges have other names."""
+    for name, bound in drawn(BY_OTHERS, lambda random: {}).items():
+        _ask_for_bound(answer, *_recorded(name), LOADERS[0], bound, f"{name}, ")
+    _ask_for_patients(answer, drawn(Random(0), lambda random: random), [*LOADERS, "data"], ELSEWHERE)
+
+
+def unknown_traces(folder: Path | str) -> dict[str, Trace]:
+    """Three SIMULATED traces to diagnose, by name. They are written to `folder`."""
+    operators = {batch_size: step_operators(CycleGAN(), batch_size=batch_size) for batch_size in (1, 4)}
+    played = {
+        "A": replay(operators[4], host_us=6.0),
+        "B": replay(operators[1], host_us=6.0, data_us=90_000.0, steps=4),
+        "C": replay(operators[1], host_us=60.0),
+    }
+    return {name: Trace(write_trace(one, Path(folder, f"{name}.json.gz"))) for name, one in played.items()}
+
+
+LOOK = {  # where one sees each cause of `CAUSES`
+    "loading of data": "Take the longest gaps: in which range or call do they begin, and what does that do?",
+    "launching": "Add up the gaps and compare the largest: are they few, or does the GPU wait before each kernel?",
+    "waits of the host": "Take any gap: which call of the host had just returned, and for what had it waited?",
+    "other work of the host": "Take the longest gaps: what does the host do meanwhile? In how many of the steps?",
+    "copies": "Add up the GPU's time by name: is all of it computation?",
+    "kernels": "Add up the GPU's time by name: which one has most of it, and is it as fast as it could be?",
+    "nothing": "How long does the GPU wait, and which of its kernels could be faster? Not every training is ill.",
+}
+
+
+@exercise(again=False)
+def my_diagnoses(answer: Callable[[], dict[int, tuple[str, float]]]) -> None:
+    """Compares the cause and the gain that ``answer()`` has for each of six recordings with the truth."""
+    got = ask(answer)
+    told = f"give {IN_A_ROUND} recordings, as {{number: (cause, times faster)}}, the first a multiple of {IN_A_ROUND}."
+    numbers = sorted(got) if isinstance(got, dict) and all(isinstance(one, int) for one in got) else []
+    first = numbers[0] if numbers else 1
+    require(first % IN_A_ROUND == 0 and numbers == [*range(first, first + IN_A_ROUND)], told)
+    for number, said in got.items():
+        where = f"recording {number}"
+        require(isinstance(said, tuple) and len(said) == 2, f"{where}: give a pair, (cause, times faster).")
+        with TemporaryDirectory() as folder:
+            partner = sparring_partner(number, folder)
+        unknown = (lambda got, _: got not in CAUSES, f"That is none of these: {', '.join(CAUSES)}.")
+        expect(said[0], partner.planted.fault.cause, [unknown], LOOK[partner.planted.fault.cause], where)
+        require_kind(said[1], "a number", f"{where}, times faster: ")
+        told = (
+            f"{where}: {said[0]} is right, and {said[1]:g} times faster is far off. What is the wall time without it?"
+        )
+        require(partner.near(said[1]), told)
+
+
+@exercise()
+def repaired_loop(answer: Callable[..., list[float]]) -> None:
+    """Counts what ``answer(net, optimizer, files, read, epochs, device)`` does, and compares its losses.
+
+    Raises:
+        WrongAnswer: it reads a file twice, copies picture by picture, reads a loss before the last step, or does not
+            return the losses of the same steps.
+    """
+    number, epochs = drawn((10, 3), lambda random: (random.choice((18, 22, 23)), random.choice((2, 4))))
+    pictures = {f"{place}.jpg": torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8) for place in range(number)}
+    net = nn.Conv2d(3, 3, 3, padding=1)
+    weight, bias = net.weight.detach().clone(), net.bias.detach().clone()  # type: ignore[union-attr]
+    got, reads, events = ask(answer, weight, bias, pictures, epochs, through=observe.training_loop)
+    optimizer, right = torch.optim.SGD(net.parameters(), lr=0.1), []
+    for _ in range(epochs):
+        for some in torch.stack([*pictures.values()]).split(4):
+            batch = some / 255
+            loss = (net(batch) - batch).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            right.append(loss.item())
+    steps = len(right)
+    told = (
+        f"return a list with all {steps} losses: 4 of {number} pictures a step, the rest in the last, {epochs} epochs."
+    )
+    require(isinstance(got, list) and len(got) == steps, told)
+    require(all(isinstance(one, float) for one in got), "the losses should be numbers: read them after the loop.")
+    same = all(math.isclose(one, other, rel_tol=1e-3) for one, other in zip(got, right, strict=True))
+    require(
+        same, "the losses differ from those of the loop above: keep the order of the pictures, and all of its steps."
+    )
+    twice = f"{len(reads)} pictures were read, and there are {number}: read each once, before the first epoch."
+    require(len(reads) == number, twice)
+    require("step" in events, "the optimizer that the loop was given has taken no step.")
+    seen = events[: len(events) - 1 - events[::-1].index("step")]
+    alone, waits = seen.count("picture copied"), seen.count("value read")
+    require(alone == 0, f"{alone} pictures were copied one by one: stack them first, and copy a batch at once.")
+    told = (
+        f"a loss is read {waits} times before the last step, with .item() or .cpu(), and the host waits: read it later."
+    )
+    require(waits == 0, told)

@@ -1,0 +1,78 @@
+"""A sparring partner: recordings with a hidden fault, as many as one likes, and the truth once one has said what it is.
+
+partner = sparring_partner(7)
+partner.trace  # look at it
+print(partner.say("copies", 1.5))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from labtrace.errors import check_known
+from labtrace.planted import FAULTS, Planted, write
+from labtrace.trace import Trace
+
+# The names in `labtrace.planted.FAULTS` of those that show in the recording of one process.
+NAMES = (
+    *("loader", "loader_nth", "loader_own", "loader_inline", "launches", "optimiser", "item", "wait_each"),
+    *("logger", "garbage", "checkpoint", "some_steps", "cpu_operator", "to_gpu", "to_host", "in_place"),
+    *("fp32", "custom_kernel", "tail", "busy", "prefetched", "graph"),
+)
+CAUSES = tuple(dict.fromkeys(FAULTS[name].cause for name in NAMES))
+IN_A_ROUND = 6  # recordings with different faults: those of the numbers 0 to 5, 6 to 11, ...
+NEAR = 1.25  # a gain that is told may be so many times the true one, or the true one so many times as much
+
+
+@dataclass(frozen=True)
+class Partner:
+    """A SIMULATED recording whose fault is known.
+
+    Attributes:
+        number: decides the fault and all that is drawn.
+        planted: the recording and the truth of it.
+    """
+
+    number: int
+    planted: Planted = field(repr=False)
+
+    @property
+    def trace(self) -> Trace:
+        """The recording."""
+        return Trace(self.planted.path)
+
+    @property
+    def neighbour(self) -> Trace:
+        """The same training without the fault, or with one if nothing is wrong."""
+        return Trace(self.planted.neighbour)
+
+    def near(self, times_faster: float) -> bool:
+        """Whether this is about how many times as fast the training is without its fault."""
+        return 1 / NEAR <= times_faster / self.planted.true_gain <= NEAR
+
+    def say(self, cause: str, times_faster: float) -> str:
+        """The truth, and whether it was said.
+
+        Args:
+            cause: one of `CAUSES`.
+            times_faster: what the best remedy would bring; 1 if nothing is wrong.
+
+        Raises:
+            LabError: it is no such cause.
+        """
+        check_known("cause", cause, CAUSES)
+        fault, gain = self.planted.fault, self.planted.true_gain
+        told = "Right" if cause == fault.cause else f"No, not {cause}"
+        near = "near enough" if self.near(times_faster) else "far off"
+        faster = f"Without it the same training is {gain:.2f} times as fast (SIMULATED)"
+        faster = faster if gain > 1 else "It cannot become faster by a remedy for one of these causes"
+        words = fault.words.removeprefix("nothing: ")
+        return f"{told}: {fault.cause} ({words}). {faster}; you said {times_faster:.2f}, {near}."
+
+
+def sparring_partner(number: int, folder: Path | str = "out/partners") -> Partner:
+    """The recording of this number, with its neighbour without the fault, written to a folder of that name."""
+    names = Random(number // IN_A_ROUND).sample(NAMES, IN_A_ROUND)
+    return Partner(number, write(names[number % IN_A_ROUND], number, Path(folder) / str(number)))
