@@ -164,17 +164,14 @@ class Raises(Right):
         raise NotImplementedError
 
 
-def of_generators(step, real_a, real_b):
-    """The races in the generators' half of a step, without the backward pass."""
-    return find_races(lambda **batch: step.losses("generators", batch), step.model, real_a=real_a, real_b=real_b)
-
-
 @pytest.fixture
 def races(tiny, batch):
-    """A function that gives the races of an answer stacked on other speed-ups."""
+    """A function that gives the races in the generators' losses of a step with these speed-ups."""
 
-    def find(*speedups, **settings):
-        return of_generators(labkit.make_step(tiny(**settings), *speedups), *batch())
+    def find(*speedups, model=None, pictures=1, **settings):
+        step = labkit.make_step(model or tiny(**settings), *speedups)
+        given = dict(zip(("real_a", "real_b"), batch(pictures), strict=True))
+        return find_races(lambda **batch: step.losses("generators", batch), step.model, **given)
 
     return find
 
@@ -194,8 +191,8 @@ def test_what_is_ordered_is_no_race(races, answer, precision):
 
 
 @pytest.mark.parametrize("name", ["batched", "recompute", "channels_last", "out_of_place", "fused_adam", "accumulate"])
-def test_other_speedups_bring_no_race_to_streams(tiny, batch, name):
-    assert of_generators(labkit.make_step(tiny(), "streams", name, "bf16"), *batch(2)) == []
+def test_other_speedups_bring_no_race_to_streams(races, name):
+    assert races("streams", name, "bf16", pictures=2) == []
 
 
 FAKES = {"G_A(real_a)", "G_B(real_b)"}
@@ -237,19 +234,19 @@ def test_what_both_streams_write(races):
 
 
 @pytest.mark.parametrize("raised", [None, NotImplementedError])
-def test_everything_is_put_back(tiny, batch, raised):
-    step = labkit.make_step(tiny(), Raises if raised else Right, "bf16")
+def test_everything_is_put_back(tiny, races, raised):
+    model = tiny()
     owners = (torch, torch.cuda, torch.Tensor)
     before = [dict(vars(owner)) for owner in owners]
-    weights = copy.deepcopy(step.model.state_dict())
+    weights = copy.deepcopy(model.state_dict())
     with pytest.raises(raised) if raised else contextlib.nullcontext():
-        of_generators(step, *batch())
+        races(Raises if raised else Right, "bf16", model=model)
     for owner, was in zip(owners, before, strict=True):
         assert all(vars(owner)[name] is value for name, value in was.items())
     assert vars(torch.Tensor).keys() == before[-1].keys() and torch.zeros(1).is_cuda is False
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
-    assert not any(network._forward_hooks for network in step.model.children())
-    torch.testing.assert_close(step.model.state_dict(), weights, rtol=0, atol=0)
+    assert not any(network._forward_hooks for network in model.children())
+    torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
 
 
 def test_a_stream_from_before_is_refused(races):
