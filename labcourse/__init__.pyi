@@ -4,7 +4,6 @@ from labcourse.drawings import drawing as drawing
 from labcourse.figure_1 import figure_times as figure_times
 from labcourse.figure_1 import paper_figure as paper_figure
 from labcourse.figure_1 import paper_timeline as paper_timeline
-from labcourse.figure_1 import without_kernel as without_kernel
 from labcourse.figures import hosts_figure as hosts_figure
 from labcourse.figures import learning_figure as learning_figure
 from labcourse.figures import lines as lines
@@ -36,7 +35,6 @@ from labcourse.paper import MEMORY_GB as MEMORY_GB
 from labcourse.paper import STEPS as STEPS
 from labcourse.paper import TABLE_1 as TABLE_1
 from labcourse.paper import UNRECORDED_MS as UNRECORDED_MS
-from labcourse.paper import growth as growth
 from labcourse.paper import paper_diff as paper_diff
 from labcourse.paper import paper_errors as paper_errors
 from labcourse.paper import paper_profile as paper_profile

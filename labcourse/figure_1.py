@@ -88,17 +88,3 @@ def figure_times(figure: pandas.DataFrame) -> dict[str, float]:
         others = kernels[kernels["lane"] != lane]
         alone += _busy(rows, others) - _busy(others)
     return {"busy": _busy(kernels), "counted_twice": of_lanes - _busy(kernels), "alone": alone}
-
-
-def without_kernel(step_ms: float, kernel_ms: float, before_ms: tuple[float, float]) -> dict[str, float]:
-    """How long a step would take if a kernel that ran alone took as long as another kernel did before.
-
-    Args:
-        step_ms: the step with the kernel.
-        kernel_ms: that the kernel takes in it.
-        before_ms: that its predecessor took, at least and at most.
-
-    Returns:
-        Milliseconds, by "least" and "most".
-    """
-    return dict(zip(("least", "most"), (step_ms - kernel_ms + before for before in before_ms), strict=True))

@@ -92,19 +92,6 @@ def paper_profile(name: str) -> pandas.DataFrame:
     return table
 
 
-def growth(before: pandas.DataFrame, after: pandas.DataFrame, steps: int = STEPS) -> dict[str, float]:
-    """The milliseconds a step by which each operator's own GPU time grew, of the operators that are in both tables.
-
-    Args:
-        before, after: from `paper_profile`.
-        steps: that each of them adds up.
-    """
-    before_us, after_us = (
-        table[table["name"].str.startswith("aten::")].set_index("name")["self_cuda_us"] for table in (before, after)
-    )
-    return ((after_us - before_us) / 1e3 / steps).dropna().to_dict()
-
-
 def paper_diff(before: str, after: str) -> pandas.DataFrame:
     """Two tables as `labkit.Trace.diff` shows two traces: kernels by the printed part of their names, a step.
 

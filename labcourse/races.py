@@ -18,22 +18,21 @@ Sources:
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.models.step import Step
 from labkit.simulate.cuda_stubs import Stream, Timekeeper, own, stubs_for_cuda
 
+T = TypeVar("T")
 Clock = Counter[Stream]  # the operator | takes the larger of each pair of numbers
 # Operations whose result is the host's: it waits for the stream that they run on.
 aten = torch.ops.aten
@@ -234,7 +233,7 @@ class RaceRecorder(TorchDispatchMode):
         """The memory of every tensor in `tree`, each once."""
         for tensor in tensors(tree):
             if address(tensor) not in self.memory:
-                self.memory[address(tensor)] = Memory("a tensor from before the step", self.main, 1, tensor)
+                self.memory[address(tensor)] = Memory("a tensor from before", self.main, 1, tensor)
         return list(dict.fromkeys(self.memory[address(tensor)] for tensor in tensors(tree)))
 
     def name_output(self, name: str, network: nn.Module, inputs: Any, output: Any) -> None:
@@ -301,31 +300,30 @@ def as_race(sightings: list[Sighting]) -> Race:
     return Race(kind, memory.name, (early.name, late.name), message)
 
 
-def record(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:
-    """Watches the step compute the generators' losses, and returns the losses, too. `step` may keep stub streams.
+def record(program: Callable[..., T], model: nn.Module, /, **given: Tensor) -> tuple[RaceRecorder, T]:
+    """Watches ``program(**given)``, and returns its result, too. The program may keep stub streams.
 
     Raises:
         StreamError: as for `find_races`.
     """
-    batch = {"real_a": real_a, "real_b": real_b}
-    recorder = RaceRecorder({**batch, **dict(step.model.named_parameters()), **dict(step.model.named_buffers())})
-    with recorder.watching(dict(step.model.named_children()), real_a.device):
-        return recorder, step.losses("generators", batch)
+    recorder = RaceRecorder({**given, **dict(model.named_parameters()), **dict(model.named_buffers())})
+    with recorder.watching(dict(model.named_children()), next(iter(given.values())).device):
+        return recorder, program(**given)
 
 
-def find_races(step: Step, real_a: Tensor, real_b: Tensor) -> list[Race]:
-    """The races in the generators' half of a step: both cycles, under autocast if the step uses it, and the losses.
+def find_races(program: Callable[..., Any], model: nn.Module, /, **given: Tensor) -> list[Race]:
+    """The races in ``program(**given)``: any function that launches work on CUDA streams, without a backward pass.
 
-    Works without a GPU: while the losses are computed, stubs replace streams and events, and tensors say that they are
-    on CUDA. The backward pass is not checked: autograd runs each of its operations on the stream of the forward
-    operation, and makes these streams wait for each other.
+    Works without a GPU: while it runs, stubs replace streams and events, and tensors say that they are on CUDA. No
+    backward pass needs a check: autograd runs each of its operations on the stream of the forward operation, and makes
+    these streams wait for each other.
 
     Args:
-        step: from `labkit.make_step`, not yet run on a GPU.
-        real_a, real_b: (B, 3, H, W) in [-1, 1].
+        program: makes its streams itself. A step that has kept them is of no use on a GPU afterwards.
+        model: holds the networks. Messages name their weights and outputs as it does.
+        given: at least one tensor, by the names that messages use.
 
     Raises:
-        StreamError: the step uses a CUDA stream that was made before.
+        StreamError: the program uses a CUDA stream that was made before.
     """
-    recorder, _ = record(copy.copy(step), real_a, real_b)  # only the copy keeps the stub streams it makes
-    return recorder.races()
+    return record(program, model, **given)[0].races()

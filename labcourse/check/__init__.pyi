@@ -15,10 +15,8 @@ from labcourse.check.notebook_03b import diagnose_recorded as diagnose_recorded
 from labcourse.check.notebook_03b import my_diagnoses as my_diagnoses
 from labcourse.check.notebook_03b import repaired_loop as repaired_loop
 from labcourse.check.notebook_03b import unknown_traces as unknown_traces
-from labcourse.check.notebook_04 import growth as growth
 from labcourse.check.notebook_04 import read_timeline as read_timeline
 from labcourse.check.notebook_04 import streams as streams
-from labcourse.check.notebook_04 import without_kernel as without_kernel
 from labcourse.check.notebook_05 import batched as batched
 from labcourse.check.notebook_05 import by_the_clock as by_the_clock
 from labcourse.check.notebook_05 import captured as captured

@@ -1,8 +1,7 @@
-"""Checks of notebook 04, without a GPU: two cycles on two streams, two profiles' difference, and a timeline's times."""
+"""Checks of notebook 04, without a GPU: two cycles on two streams, and a timeline's times."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import cast
 
@@ -13,8 +12,6 @@ from torch import Tensor
 from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require
 from labcourse.figure_1 import figure_times, paper_figure
-from labcourse.figure_1 import without_kernel as right_without_kernel
-from labcourse.paper import growth as right_growth
 from labkit.variants.registry import SPEEDUPS, make_step
 
 
@@ -61,45 +58,6 @@ def streams(answer: type) -> None:
         require(not made_again, f"{again}, new streams are made: make them at the first call, and keep them in self.")
         perhaps = "Perhaps `cycles` does not ask for torch.cuda.current_stream() in every call."
         require(not later_races, f"{again}: {' '.join(later_races[:1])} {perhaps}")
-
-
-# Rows of two small profiles: own and total us on the GPU, before and after; none if the profiler did not print them.
-PROFILED: dict[str, tuple[Sequence[float], Sequence[float]]] = {
-    "aten::convolution_backward": ((6000.0, 6600.0), (9000.0, 9700.0)),
-    "aten::cudnn_convolution": ((3000.0, 3300.0), (3200.0, 3400.0)),
-    "aten::add_": ((700.0, 700.0), (650.0, 650.0)),
-    "aten::leaky_relu_": ((), (250.0, 250.0)),
-    "aten::fill_": ((300.0, 300.0), ()),
-    "void nchwToNhwcKernel<float>": ((2000.0, 2000.0), (2300.0, 2300.0)),
-    "ProfilerStep*": ((14000.0, 14000.0), (17000.0, 17000.0)),
-}
-
-
-def _profiles(random: Random) -> tuple[DataFrame, DataFrame, int]:
-    """Two profiles of some steps, to `growth`."""
-    factors = {name: random.uniform(0.6, 1.6) for name in PROFILED}
-
-    def table(side: int) -> DataFrame:
-        rows = [(name, *(factors[name] * us for us in both[side])) for name, both in PROFILED.items() if both[side]]
-        return DataFrame(rows, columns=["name", "self_cuda_us", "cuda_total_us"])
-
-    return table(0), table(1), random.randrange(3, 9)
-
-
-@formula(right_growth, [_profiles(Random(0))], _profiles)
-def growth(before: DataFrame, after: DataFrame, steps: int) -> Mistakes:
-    """Compares ``answer(before, after, steps)`` with `labcourse.growth`, on two small tables of a profiler."""
-    right, own = right_growth(before, after, steps), [one.set_index("name")["self_cuda_us"] for one in (before, after)]
-    totals = [table.assign(self_cuda_us=table["cuda_total_us"]) for table in (before, after)]
-    yield right_growth(after, before, steps), "The sign is the wrong way around: growth is after - before."
-    yield {name: 1e3 * ms for name, ms in right.items()}, "Those are microseconds: a millisecond has 1000 of them."
-    yield right_growth(before, after, 1), "Those are all steps together: how much longer does *one* step take?"
-    yield (
-        right_growth(totals[0], totals[1], steps),
-        "That is the total time, with that of other rows: take self_cuda_us.",
-    )
-    yield {name: (own[1] / own[0])[name] for name in right}, "That is a ratio: how many milliseconds is it?"
-    yield None, "Take each operator's own GPU time after, minus that before, in milliseconds of one step."
 
 
 def _bars(rows: list[tuple]) -> DataFrame:
@@ -153,26 +111,3 @@ def read_timeline(figure: DataFrame) -> Mistakes:
         None,
         "Take the union of all rows, the sum of the lanes less it, and what the slow kernel alone covers.",
     )
-
-
-def _kernel(random: Random) -> tuple[float, float, tuple[float, float]]:
-    before = random.uniform(5, 20), random.uniform(25, 50)
-    return random.uniform(400, 900), random.uniform(80, 150), before
-
-
-@formula(right_without_kernel, [(809.3, 105.9, (2.0, 26.0)), _kernel(Random(0))], _kernel)
-def without_kernel(step_ms: float, kernel_ms: float, before_ms: tuple[float, float]) -> Mistakes:
-    """Compares ``answer(step_ms, kernel_ms, before_ms)`` with `labcourse.without_kernel`."""
-    right = right_without_kernel(step_ms, kernel_ms, before_ms)
-    gone = step_ms - kernel_ms
-    swapped = {"least": right["most"], "most": right["least"]}
-    yield swapped, "least and most are exchanged: the more the layer took before, the longer the step."
-    yield {"most": gone}, "The layer does not vanish: add what it took before."
-    yield {"least": gone - before_ms[1]}, "What the layer took before is work that stays: add it, do not take it off."
-    yield (
-        {"least": kernel_ms - before_ms[1]},
-        "That is by how much the layer grew: how long is the step without it?",
-    )
-    ratios = {key: ms / step_ms for key, ms in right.items()}
-    yield ratios, "Those are ratios: how many milliseconds would the step take?"
-    yield None, "Take the kernel's time off the step, and put what the layer took before in its place: twice."

@@ -125,7 +125,7 @@ def streams_used(answer: type, seed: int, real_a: Tensor, real_b: Tensor, others
 def _recorded(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[RaceRecorder, dict[str, Tensor]]:
     """`labcourse.races.record`; streams that it cannot follow are the answer's fault."""
     try:
-        return record(step, real_a, real_b)
+        return record(lambda **batch: step.losses("generators", batch), step.model, real_a=real_a, real_b=real_b)
     except StreamError as error:
         raise MistakeFound(str(error)) from error
 

@@ -9,7 +9,7 @@ import torch
 import labkit
 from labcourse.check import notebook_04
 from labcourse.check.answers import WrongAnswer
-from labcourse.races import RaceRecorder, find_races
+from labcourse.races import find_races
 from labkit.models.cyclegan import Cycle
 from labkit.simulate.cuda_stubs import StreamError
 
@@ -166,10 +166,12 @@ class Raises(Right):
 
 @pytest.fixture
 def races(tiny, batch):
-    """A function that gives the races of an answer stacked on other speed-ups."""
+    """A function that gives the races in the generators' losses of a step with these speed-ups."""
 
-    def find(*speedups, **settings):
-        return find_races(labkit.make_step(tiny(**settings), *speedups), *batch())
+    def find(*speedups, model=None, pictures=1, **settings):
+        step = labkit.make_step(model or tiny(**settings), *speedups)
+        given = dict(zip(("real_a", "real_b"), batch(pictures), strict=True))
+        return find_races(lambda **batch: step.losses("generators", batch), step.model, **given)
 
     return find
 
@@ -189,8 +191,8 @@ def test_what_is_ordered_is_no_race(races, answer, precision):
 
 
 @pytest.mark.parametrize("name", ["batched", "recompute", "channels_last", "out_of_place", "fused_adam", "accumulate"])
-def test_other_speedups_bring_no_race_to_streams(tiny, batch, name):
-    assert find_races(labkit.make_step(tiny(), "streams", name, "bf16"), *batch(2)) == []
+def test_other_speedups_bring_no_race_to_streams(races, name):
+    assert races("streams", name, "bf16", pictures=2) == []
 
 
 FAKES = {"G_A(real_a)", "G_B(real_b)"}
@@ -232,19 +234,19 @@ def test_what_both_streams_write(races):
 
 
 @pytest.mark.parametrize("raised", [None, NotImplementedError])
-def test_everything_is_put_back(tiny, batch, raised):
-    step = labkit.make_step(tiny(), Raises if raised else Right, "bf16")
+def test_everything_is_put_back(tiny, races, raised):
+    model = tiny()
     owners = (torch, torch.cuda, torch.Tensor)
     before = [dict(vars(owner)) for owner in owners]
-    attributes, weights = dict(vars(step)), copy.deepcopy(step.model.state_dict())
+    weights = copy.deepcopy(model.state_dict())
     with pytest.raises(raised) if raised else contextlib.nullcontext():
-        find_races(step, *batch())
+        races(Raises if raised else Right, "bf16", model=model)
     for owner, was in zip(owners, before, strict=True):
         assert all(vars(owner)[name] is value for name, value in was.items())
     assert vars(torch.Tensor).keys() == before[-1].keys() and torch.zeros(1).is_cuda is False
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
-    assert vars(step) == attributes and not any(network._forward_hooks for network in step.model.children())
-    torch.testing.assert_close(step.model.state_dict(), weights, rtol=0, atol=0)
+    assert not any(network._forward_hooks for network in model.children())
+    torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
 
 
 def test_a_stream_from_before_is_refused(races):
@@ -335,7 +337,4 @@ def first_item(tensor):
     ids=lambda value: "",
 )
 def test_small_programs(program, expected):
-    recorder = RaceRecorder({})
-    with recorder.watching({}, torch.device("cpu")):
-        program()
-    assert kinds(recorder.races()) == expected
+    assert kinds(find_races(lambda given: program(), torch.nn.Module(), given=torch.ones(1))) == expected
