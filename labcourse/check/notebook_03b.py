@@ -67,7 +67,8 @@ def _ask_for_bound(answer: Callable, idle: float, gaps: DataFrame, loader: str, 
     data_share = gaps.loc[gaps["range_at_begin"] == loader, "us"].sum() / gaps["us"].sum()
     where += f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range {loader}"
     unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
-    expect(ask(answer, idle, gaps), bound, [unknown], ADVICE[bound], where)
+    waits = (lambda got, _: got == "compute", "The GPU waits for so long that its own work is not the limit.")
+    expect(ask(answer, idle, gaps), bound, [unknown, waits], ADVICE[bound], where)
 
 
 def _ask_for_patients(answer: Callable, random: Random, loaders: list[str], elsewhere: list[str]) -> None:
