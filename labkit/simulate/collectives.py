@@ -83,8 +83,8 @@ def shared_step(model: Model, *speedups: str | type, batch_size: int = 1, size: 
         size: height and width of the pictures, in pixels.
 
     Raises:
-        LabkitError: the batch does not fit the model, or a speed-up cannot be recorded, does not suit the model or
-            excludes data_parallel.
+        LabkitError: `model` is another network (`program_operators` records those), the batch does not fit it, or a
+            speed-up cannot be recorded, does not suit the model or excludes data_parallel.
         ValueError: this process is in a process group already, as under torchrun.
     """
     names = (*speedups, "data_parallel")

@@ -155,11 +155,11 @@ def meta_step(model: Model, *speedups: str | type, batch_size: int, size: int) -
             "labkit.simulate.replay(..., graph=True) plays any step as a graph."
         )
     model = copy.deepcopy(model).to("meta")
-    for pool in model.pools.values():
-        pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
-    real_a, real_b = (torch.empty(batch_size, channels, size, size, device="meta") for channels in model.channels)
     with as_on_gpu() as schedule:
-        step = make_step(model, *speedups)
+        step = make_step(model, *speedups)  # first: it refuses a network that is no model of labkit's
+        for pool in model.pools.values():
+            pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
+        real_a, real_b = (torch.empty(batch_size, channels, size, size, device="meta") for channels in model.channels)
         step.range_checked = True  # the pictures have no values, so their range cannot be checked
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:

@@ -88,7 +88,7 @@ def make_step(
         ['D_A', 'G_A', 'cycle_A', 'idt_A', 'D_B', 'G_B', 'cycle_B', 'idt_B']
     """
     if not isinstance(model, Model):
-        raise LabkitError(f"model={model!r:.60}: give a model, such as labkit.CycleGAN().")
+        raise LabkitError(f"model is a {type(model).__name__} without players: give a model such as labkit.CycleGAN().")
     names = [name for name in speedups if not isinstance(name, type)]
     attributes: dict[str, int] = {}
     if accumulate is not None:
