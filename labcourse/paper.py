@@ -42,20 +42,6 @@ MEMORY_GB = {"tensors": 36.2, "allocated": 39.5, "reserved": 40.7}
 
 # The course paper did not pin its pictures, so they came at 2.8 GB/s: 1.57 MB in 0.56 ms (resnet_b1_baseline).
 DEVICE = with_changes(ROOFLINES["A100"], host_bytes_per_s=2.8e9 / ROOFLINES["A100"].bytes_share)
-LAYOUT = r"nchwToNhwc|nhwcToNchw|FoldedNhwc|foldedNhwc|tensorTransform|nchwAddPadding"
-# The names in a table that are added up, those that are subtracted, and the kernels of a replay.
-KINDS_OF_WORK = {
-    "convolutions": (r"^aten::(?:convolution_b|cudnn_conv)", LAYOUT, r"^convolution(?: grad_input| grad_weight)?$"),
-    "layout conversions": (LAYOUT, "", r"^n(?:chw|hwc)To"),
-    "normalisation": (r"::batch_norm_(?:coll|trans|back)", "", r"^batch_norm_(?:coll|trans|back)"),
-    "padding": (r"^void.*::reflection_p", "", r"^reflection_pad2d"),
-    "copies on the GPU": (r"^aten::copy_$", "HtoD", "DtoD"),
-    "copies from the host": ("HtoD", "", "HtoD"),
-    "sums for bias gradients": (r"^aten::sum$", "", "grad_bias"),
-    "gradients of activations": (r"^aten::(?:threshold|leaky_relu|tanh)_b", "", r"(?:threshold|relu|tanh)_backward"),
-}
-# A table has 100 names only. Where it lacks kernels of a kind, they are left out of the replay, too.
-MISSING = {"resnet_b1_baseline": r"^(?:batch_norm|reflection_pad2d)_backward"}
 PICTURES = 2  # copies from the host at the beginning of a step, one of each domain
 COMPARED = ("resnet_b1_baseline", "resnet_b16_baseline", "unet_b16_baseline", "unet_b20_baseline")
 
@@ -118,42 +104,24 @@ def paper_errors() -> pandas.DataFrame:
         | column | meaning |
         |---|---|
         | profile | a name for `paper_profile` |
-        | part | the step (from its first kernel to its last), the work on the GPU, or one kind of this work |
+        | part | "step", from its first kernel to its last, or "work on the GPU" |
         | table_ms, SIMULATED_ms | recorded and replayed, a step |
         | ratio | SIMULATED over recorded: 1 is right |
-        | share | of the recorded work on the GPU |
     """
-    table = pandas.concat([_of_profile(name) for name in COMPARED], ignore_index=True)
-    table["ratio"] = table["SIMULATED_ms"] / table["table_ms"]
-    work = table[table["part"] == "work on the GPU"].set_index("profile")["table_ms"]
-    table["share"] = table["table_ms"] / table["profile"].map(work)
+    rows = []
+    for name in COMPARED:
+        profile = paper_profile(name)
+        stamp = profile.attrs["stamp"]
+        played = replay(_operators(stamp["generator"], stamp["batch_size"]), RECORDED_HOST_US, DEVICE, steps=1)
+        step_us = profile.set_index("name")["self_cuda_us"]["ProfilerStep*"] / STEPS
+        rows += [
+            (name, "step", step_us, played.timeline.wall - played.timeline.kernel_start[PICTURES]),
+            (name, "work on the GPU", stamp["gpu_us"] / STEPS, sum(one.kernel_us for one in played.launches)),
+        ]
+    table = pandas.DataFrame(rows, columns=["profile", "part", "table_ms", "SIMULATED_ms"])
+    table[["table_ms", "SIMULATED_ms"]] /= 1e3
     table.attrs["stamp"] = {"SIMULATED": True, "device": DEVICE.device}
-    return table
-
-
-def _of_profile(name: str) -> pandas.DataFrame:
-    profile = paper_profile(name)
-    stamp = profile.attrs["stamp"]
-    played = replay(_operators(stamp["generator"], stamp["batch_size"]), RECORDED_HOST_US, DEVICE, steps=1)
-    kernels = pandas.Series([one.kernel_us for one in played.launches], [one.name for one in played.launches])
-    recorded = profile.set_index("name")["self_cuda_us"] / STEPS
-    rows = {
-        "step": (recorded["ProfilerStep*"], played.timeline.wall - played.timeline.kernel_start[PICTURES]),
-        "work on the GPU": (stamp["gpu_us"] / STEPS, kernels.sum()),
-    }
-    if name in MISSING:
-        kernels = kernels[~kernels.index.str.contains(MISSING[name])]
-    for kind, (added, subtracted, replayed) in KINDS_OF_WORK.items():
-        us = _matching(recorded, added) - (_matching(recorded, subtracted) if subtracted else 0.0)
-        if us:
-            rows[kind] = us, _matching(kernels, replayed)
-    table = pandas.DataFrame.from_dict(rows, orient="index", columns=["table_ms", "SIMULATED_ms"]) / 1e3
-    table = table.rename_axis("part").reset_index()
-    return table.assign(profile=name)[["profile", *table.columns]]
-
-
-def _matching(us: pandas.Series, pattern: str) -> float:
-    return float(us[us.index.str.contains(pattern)].sum())
+    return table.assign(ratio=table["SIMULATED_ms"] / table["table_ms"])
 
 
 @cache
