@@ -86,6 +86,8 @@ def test_workers_bring_the_gain_that_the_recording_without_them_foretold(traces)
     assert [whole[0] / whole[1], walls[0] / walls[1]] == pytest.approx([1.38, 1.24], abs=0.006)
     steps = [trace.ranks[0].steps["duration"].median() / 1e3 for trace in (without, four)]  # on the host
     assert steps == pytest.approx([176, 126], abs=1)
+    readme = (DATA.parent / "README.md").read_text(encoding="utf-8")
+    assert without.summary()["verdict"].item() in " ".join(readme.split()), "the README quotes it"
 
 
 def test_a_graph_brings_what_the_recording_without_it_foretold(traces):
