@@ -86,7 +86,8 @@ def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, siz
         size: height and width of the pictures, in pixels.
 
     Raises:
-        LabkitError: a speed-up cannot be recorded or does not suit the model, or the batch does not fit it.
+        LabkitError: a speed-up cannot be recorded or does not suit the model, the batch does not fit it, or it is no
+            such model: `program_operators` takes a step of any network.
     """
     with meta_step(model, *speedups, batch_size=batch_size, size=size) as (step, batch, schedule):
         step(*batch)  # Adam makes its moments, and the pools their buffers
@@ -99,9 +100,14 @@ def program_operators(run: Callable[[], object]) -> list[Operator]:
     """The operators of one call of `run`, in their order: any program whose tensors are on the meta device.
 
     Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
+
+    Raises:
+        LabkitError: none of its tensors is on the meta device.
     """
     with as_on_gpu() as schedule, Recorder(schedule) as recorder:
         run()
+    if not recorder.operators:
+        raise LabkitError("It computed nothing on the meta device: make all under `with torch.device('meta'):`.")
     return recorder.operators
 
 
@@ -155,11 +161,11 @@ def meta_step(model: Model, *speedups: str | type, batch_size: int, size: int) -
             "labkit.simulate.replay(..., graph=True) plays any step as a graph."
         )
     model = copy.deepcopy(model).to("meta")
-    for pool in model.pools.values():
-        pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
-    real_a, real_b = (torch.empty(batch_size, channels, size, size, device="meta") for channels in model.channels)
     with as_on_gpu() as schedule:
         step = make_step(model, *speedups)
+        for pool in model.pools.values():
+            pool.buffer = None  # no parameter, so it stayed behind; the first step makes a new one on the meta device
+        real_a, real_b = (torch.empty(batch_size, channels, size, size, device="meta") for channels in model.channels)
         step.range_checked = True  # the pictures have no values, so their range cannot be checked
         for optimizer in step.optimizers.values():
             for group in optimizer.param_groups:

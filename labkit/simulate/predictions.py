@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from labkit.errors import LabkitError
 from labkit.simulate.as_on_gpu import as_on_gpu
 from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
-from labkit.simulate.meta_device import LiveBytes, Operator, Recorder
+from labkit.simulate.meta_device import LiveBytes, Operator, program_operators
 from labkit.simulate.operator_replay import HOST_US, RANGES, arithmetic, replay
 from labkit.stamp import stamp
 from labtrace.errors import check_known
@@ -83,22 +83,17 @@ def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> Callable[[], object
 def _run(step: Callable[[], object]) -> tuple[list[Operator], int]:
     """The operators of the step's second run, and its peak memory in bytes."""
     try:
-        with LiveBytes() as live, as_on_gpu() as schedule:
-            step()  # an optimiser makes its state
-            with Recorder(schedule) as recorder:
-                step()
+        with LiveBytes() as live:
+            with as_on_gpu():
+                step()  # an optimiser makes its state
+            operators = program_operators(step)
     except (RuntimeError, NotImplementedError) as error:
         raise LabkitError(
             f"The step failed on the meta device: {error}\nIf it runs on a GPU: all of its tensors have to be on the "
             "meta device (make them under `with torch.device('meta'):`), and it may not read a tensor's values, as "
             ".item(), print and `if loss > 1:` do, since this device knows shapes only."
         ) from error
-    if not recorder.operators:
-        raise LabkitError(
-            "The step computed nothing on the meta device: make its model and its inputs under "
-            "`with torch.device('meta'):`."
-        )
-    return recorder.operators, live.peak
+    return operators, live.peak
 
 
 def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us: float) -> dict[str, object]:

@@ -295,7 +295,7 @@ def test_a_class_that_overrides_no_seam_is_refused(tiny, bases):
 def test_what_makes_no_step_is_refused(tiny, lr):
     with pytest.raises(labkit.LabkitError, match=f"lr={lr}: a learning rate is a positive number"):
         labkit.make_step(tiny(), lr=lr)
-    with pytest.raises(labkit.LabkitError, match="model='CycleGAN': give a model"):
+    with pytest.raises(labkit.LabkitError, match="model is a str: give a labkit.CycleGAN"):
         labkit.make_step("CycleGAN")
 
 
