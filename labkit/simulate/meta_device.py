@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -79,35 +79,19 @@ def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, siz
     The step is not the first one: Adam has its moments, and the pool its buffer. `model` itself is not touched.
 
     Args:
-        model: a `labkit.CycleGAN` or another model with players.
+        model: a `labkit.CycleGAN` or another model with players. For others: `program_operators`.
         speedups: as for `labkit.make_step`. They may use CUDA streams and events, but must not let the host wait.
             "graph", "channels_last" and those that compile cannot be recorded.
         batch_size: pictures of each domain.
         size: height and width of the pictures, in pixels.
 
     Raises:
-        LabkitError: a speed-up cannot be recorded or does not suit the model, the batch does not fit it, or it is no
-            such model: `program_operators` takes a step of any network.
+        LabkitError: a speed-up cannot be recorded or does not suit the model, or the batch does not fit it.
     """
     with meta_step(model, *speedups, batch_size=batch_size, size=size) as (step, batch, schedule):
         step(*batch)  # Adam makes its moments, and the pools their buffers
         with Recorder(schedule) as recorder:
             step(*batch)
-    return recorder.operators
-
-
-def program_operators(run: Callable[[], object]) -> list[Operator]:
-    """The operators of one call of `run`, in their order: any program whose tensors are on the meta device.
-
-    Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
-
-    Raises:
-        LabkitError: none of its tensors is on the meta device.
-    """
-    with as_on_gpu() as schedule, Recorder(schedule) as recorder:
-        run()
-    if not recorder.operators:
-        raise LabkitError("It computed nothing on the meta device: make all under `with torch.device('meta'):`.")
     return recorder.operators
 
 

@@ -14,10 +14,25 @@ from torch import Tensor, nn
 from labkit.errors import LabkitError
 from labkit.simulate.as_on_gpu import as_on_gpu
 from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
-from labkit.simulate.meta_device import LiveBytes, Operator, program_operators
+from labkit.simulate.meta_device import LiveBytes, Operator, Recorder
 from labkit.simulate.operator_replay import HOST_US, RANGES, arithmetic, replay
 from labkit.stamp import stamp
 from labtrace.errors import check_known
+
+
+def program_operators(run: Callable[[], object]) -> list[Operator]:
+    """The operators of one call of `run`, in their order: any program whose tensors are on the meta device.
+
+    Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
+
+    Raises:
+        LabkitError: none of its tensors is on the meta device.
+    """
+    with as_on_gpu() as schedule, Recorder(schedule) as recorder:
+        run()
+    if not recorder.operators:
+        raise LabkitError("The step computed nothing on the meta device: make it under `with torch.device('meta'):`.")
+    return recorder.operators
 
 
 def predict(
