@@ -26,8 +26,9 @@ from labcourse.shipped import DATA
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.step import RANGE
 from labkit.simulate.cost_model import ROOFLINES, kernels
-from labkit.simulate.meta_device import Operator, program_operators, step_operators
+from labkit.simulate.meta_device import Operator, step_operators
 from labkit.simulate.operator_replay import replay
+from labkit.simulate.predictions import program_operators
 from labtrace.replay.recorded_replay import read_launches
 from labtrace.replay.trace_file import Replay
 from labtrace.trace import Trace

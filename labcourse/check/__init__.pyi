@@ -18,7 +18,6 @@ from labcourse.check.notebook_03b import unknown_traces as unknown_traces
 from labcourse.check.notebook_04 import read_timeline as read_timeline
 from labcourse.check.notebook_04 import streams as streams
 from labcourse.check.notebook_05 import batched as batched
-from labcourse.check.notebook_05 import by_the_clock as by_the_clock
 from labcourse.check.notebook_05 import captured as captured
 from labcourse.check.notebook_05 import estimate as estimate
 from labcourse.check.notebook_05 import repaired as repaired

@@ -35,22 +35,6 @@ def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
     yield None, "First the microseconds of the step, then the share of it in which the GPU has no kernel."
 
 
-@formula(
-    lambda recorded_us, busy_us, clock_us: (1 - busy_us / clock_us, clock_us / busy_us),
-    [(134_700, 66_600, 88_000), (900, 400, 500), (20_000, 10_000, 19_000)],
-    lambda random: (random.uniform(1500, 9000), random.uniform(500, 1500), random.uniform(1800, 3500)),
-)
-def by_the_clock(recorded_us: float, busy_us: float, clock_us: float) -> Mistakes:
-    """Checks ``answer(recorded_us, busy_us, clock_us)``: the idle share and the largest gain without the profiler."""
-    idle, most, slowed = 1 - busy_us / clock_us, clock_us / busy_us, recorded_us / clock_us
-    yield (1 - busy_us / recorded_us,), "The share is the recording's: how long is a step without the profiler?"
-    yield (idle, recorded_us / busy_us), "The gain is the recording's: how long is a step without the profiler?"
-    yield (1 - 1 / slowed, slowed), "That is the profiler's own time. What is left to gain once it is gone?"
-    yield (busy_us / clock_us, most), "That is the share in which the GPU is busy."
-    yield (idle, 1 / most), "That is the share of the time that is left: times faster is its reciprocal."
-    yield None, "First the idle share, then the gain. Of the recorded step only the kernels' time stays."
-
-
 @exercise(SPEEDUPS["batched"])
 def batched(answer: Any) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.

@@ -74,6 +74,8 @@ def profiled(step: Step, batch: Pair | Iterator[Pair], steps: int = 20, shapes: 
     """The profiler after `steps` steps, for its `key_averages()`. The arguments are those of `record`."""
     check_at_least(1, steps=steps)
     stream = itertools.repeat(batch) if isinstance(batch, tuple) else batch
+    if not isinstance(step, Step):
+        raise LabkitError(f"step is a {type(step).__name__}: give one from labkit.make_step. Others: docs/traces.md.")
     device = next(step.model.parameters()).device.type
     if device not in ("cpu", "cuda"):
         raise LabkitError(f"device={device!r}: only work on a CPU or a CUDA GPU is recorded. Use one of these.")

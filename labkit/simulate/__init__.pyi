@@ -14,10 +14,10 @@ from labkit.simulate.measured_steps import measured as measured
 from labkit.simulate.meta_device import LiveBytes as LiveBytes
 from labkit.simulate.meta_device import Operator as Operator
 from labkit.simulate.meta_device import memory_events as memory_events
-from labkit.simulate.meta_device import program_operators as program_operators
 from labkit.simulate.meta_device import step_memory as step_memory
 from labkit.simulate.meta_device import step_operators as step_operators
 from labkit.simulate.operator_replay import HOST_US as HOST_US
 from labkit.simulate.operator_replay import RECORDED_HOST_US as RECORDED_HOST_US
 from labkit.simulate.operator_replay import replay as replay
 from labkit.simulate.predictions import predict as predict
+from labkit.simulate.predictions import program_operators as program_operators

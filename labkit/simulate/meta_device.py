@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -79,7 +79,7 @@ def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, siz
     The step is not the first one: Adam has its moments, and the pool its buffer. `model` itself is not touched.
 
     Args:
-        model: a `labkit.CycleGAN` or another model with players.
+        model: a `labkit.CycleGAN` or another model with players. For others: `program_operators`.
         speedups: as for `labkit.make_step`. They may use CUDA streams and events, but must not let the host wait.
             "graph", "channels_last" and those that compile cannot be recorded.
         batch_size: pictures of each domain.
@@ -92,16 +92,6 @@ def step_operators(model: Model, *speedups: str | type, batch_size: int = 1, siz
         step(*batch)  # Adam makes its moments, and the pools their buffers
         with Recorder(schedule) as recorder:
             step(*batch)
-    return recorder.operators
-
-
-def program_operators(run: Callable[[], object]) -> list[Operator]:
-    """The operators of one call of `run`, in their order: any program whose tensors are on the meta device.
-
-    Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
-    """
-    with as_on_gpu() as schedule, Recorder(schedule) as recorder:
-        run()
     return recorder.operators
 
 

@@ -20,6 +20,21 @@ from labkit.stamp import stamp
 from labtrace.errors import check_known
 
 
+def program_operators(run: Callable[[], object]) -> list[Operator]:
+    """The operators of one call of `run`, in their order: any program whose tensors are on the meta device.
+
+    Call it once before, if its first step differs from the later ones: an optimiser makes its state in it.
+
+    Raises:
+        LabkitError: none of its tensors is on the meta device.
+    """
+    with as_on_gpu() as schedule, Recorder(schedule) as recorder:
+        run()
+    if not recorder.operators:
+        raise LabkitError("The step computed nothing on the meta device: make it under `with torch.device('meta'):`.")
+    return recorder.operators
+
+
 def predict(
     step: Callable[[], object] | nn.Module,
     *inputs: Tensor,
@@ -83,22 +98,17 @@ def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> Callable[[], object
 def _run(step: Callable[[], object]) -> tuple[list[Operator], int]:
     """The operators of the step's second run, and its peak memory in bytes."""
     try:
-        with LiveBytes() as live, as_on_gpu() as schedule:
-            step()  # an optimiser makes its state
-            with Recorder(schedule) as recorder:
-                step()
+        with LiveBytes() as live:
+            with as_on_gpu():
+                step()  # an optimiser makes its state
+            operators = program_operators(step)
     except (RuntimeError, NotImplementedError) as error:
         raise LabkitError(
             f"The step failed on the meta device: {error}\nIf it runs on a GPU: all of its tensors have to be on the "
             "meta device (make them under `with torch.device('meta'):`), and it may not read a tensor's values, as "
             ".item(), print and `if loss > 1:` do, since this device knows shapes only."
         ) from error
-    if not recorder.operators:
-        raise LabkitError(
-            "The step computed nothing on the meta device: make its model and its inputs under "
-            "`with torch.device('meta'):`."
-        )
-    return recorder.operators, live.peak
+    return operators, live.peak
 
 
 def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us: float) -> dict[str, object]:

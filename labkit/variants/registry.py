@@ -88,7 +88,8 @@ def make_step(
         ['D_A', 'G_A', 'cycle_A', 'idt_A', 'D_B', 'G_B', 'cycle_B', 'idt_B']
     """
     if not isinstance(model, Model):
-        raise LabkitError(f"model is a {type(model).__name__} without players: give a model such as labkit.CycleGAN().")
+        kind = type(model).__name__
+        raise LabkitError(f"model is a {kind}: give a labkit.CycleGAN(). labkit.simulate.predict takes any step.")
     names = [name for name in speedups if not isinstance(name, type)]
     attributes: dict[str, int] = {}
     if accumulate is not None:

@@ -69,7 +69,7 @@ def test_the_readme_and_the_page_quote_the_table():
     assert f"[{many} steps without autocast" in readme and told in readme and f"has {len(table)} of their steps" in page
     assert f"{many} steps without autocast on an A100 and a V100: the median is {median}, {inside} of them lie" in page
     gallery = (ROOT / "docs" / "gallery.md").read_text("utf-8")
-    assert re.search(r'<img alt="\d+ steps that others measured[^>]* src="gallery/05_04.png">', gallery), "both show it"
+    assert re.search(r'<img alt="\d+ steps that others measured[^>]* src="gallery/05_02.png">', gallery), "both show it"
     assert f"percentile are {low} and {high}" in page and f"all of them between {least} and {most}" in page
     groups = table[table["seen"] != "fitted"].groupby(["kind", "decides", "device"])["ratio"]
     for names, one in groups:
