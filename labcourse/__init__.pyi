@@ -20,7 +20,6 @@ from labcourse.figures import scaling_widget as scaling_widget
 from labcourse.ledger import Ledger as Ledger
 from labcourse.ledger import scores as scores
 from labcourse.lessons import RecordGradients as RecordGradients
-from labcourse.lessons import learning_summary as learning_summary
 from labcourse.lessons import module_flops as module_flops
 from labcourse.lessons import saved_tensors as saved_tensors
 from labcourse.lessons import spaced as spaced

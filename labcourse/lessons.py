@@ -1,12 +1,11 @@
 """Code that the lessons use without explaining it.
 
-A step that keeps its gradients, the tensors that a network saves, the cost of a study's runs, the work of each player
-or module, and tables for narrow pages.
+A step that keeps its gradients, the tensors that a network saves, the work of each player or module, and tables for
+narrow pages.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook
 
-from labkit import best_within, time_to_quality
 from labkit.models.deviation import DeviationGAN
 from labkit.models.step import Batch, Step
 from labkit.simulate import Operator, step_operators
@@ -54,47 +52,6 @@ class RecordGradients(Step):
     def backward(self, loss: Tensor, player: str) -> None:  # noqa: D102
         super().backward(loss, player)
         self._parts[player] += [weight.grad.flatten() for weight in self.players[player] if weight.grad is not None]
-
-
-def learning_summary(curves: pandas.DataFrame, seconds: float) -> pandas.DataFrame:
-    """Medians over the seeds: the cost of each step, its cost to the goal, and its best look within `seconds`.
-
-    A run that never reached the goal counts as infinite, so a median of infinity says that most runs failed.
-
-    Args:
-        curves: from `labcourse.study`.
-        seconds: of training, for the columns "fg in ... s", "bg in ... s" and "changed in ... s" (percent).
-
-    Returns:
-        A row for each name, in the order of `curves`.
-
-        | column | meaning |
-        |---|---|
-        | GFLOP a step, ms a step | the cost of a step |
-        | images to the goal, seconds to the goal, TFLOP to the goal | the cost until the goal is reached |
-        | runs that reached it | a share, such as "60%" |
-        | fg in ... s, bg in ... s, changed in ... s | the best look |
-
-    Raises:
-        LabkitError: a run has no look that early.
-    """
-    import pandas
-
-    last = curves.groupby("name", sort=False).last()
-    taken = time_to_quality(curves)
-    medians = taken.fillna(math.inf).groupby("name", sort=False).median()
-    best = best_within(curves, seconds).groupby("name", sort=False).median()
-    return pandas.DataFrame(
-        {
-            "GFLOP a step": last["flops"] / last["images"] / 1e9,
-            "ms a step": 1e3 * last["seconds"] / last["images"],
-            "images to the goal": medians["images"],
-            "seconds to the goal": medians["seconds"],
-            "TFLOP to the goal": medians["flops"] / 1e12,
-            "runs that reached it": taken["images"].notna().groupby("name", sort=False).mean().map("{:.0%}".format),
-            **{f"{metric} in {seconds:g} s": best[metric] for metric in ("fg", "bg", "changed")},
-        }
-    )
 
 
 def work_by_player(operators: Iterable[Operator]) -> Counter[str]:

@@ -29,6 +29,7 @@ from labcourse.check.notebook_06 import rounding_outcomes as rounding_outcomes
 from labcourse.check.notebook_06 import update as update
 from labcourse.check.notebook_07 import code_discriminator as code_discriminator
 from labcourse.check.notebook_07 import learn as learn
+from labcourse.check.notebook_07 import step_cost as step_cost
 from labcourse.check.notebook_07 import translator_losses as translator_losses
 from labcourse.check.notebook_08 import light_block as light_block
 from labcourse.check.notebook_08 import multiply_adds as multiply_adds

@@ -1,8 +1,9 @@
-"""Checks of notebook 07: a discriminator of codes, the losses of a translator of codes, and a step of all players."""
+"""Checks of notebook 07: the cost of a step, a discriminator of codes, a translator's losses, a step of all players."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 import torch
@@ -10,12 +11,34 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from labcourse import observe
-from labcourse.check.answers import ask, drawn, exercise, expect, require
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require
 from labcourse.check.networks import compare_gradients, compare_network
 from labkit.models import losses
 from labkit.models.deviation import DeviationGAN
 from labkit.networks.codes import CodeDiscriminator, scaled
 from labkit.variants.registry import make_step
+
+Numbers = Mapping[str, float]  # by kind of network
+
+
+def _right_cost(passes: Numbers, gflop: Numbers) -> float:
+    return 3 * sum(times * gflop[kind] for kind, times in passes.items())
+
+
+def _other_step(random: Random) -> tuple[Numbers, Numbers]:
+    kinds = random.sample(["generator", "encoder", "translator", "decoder", "judge"], 4)
+    passes = {kind: random.randrange(1, 7) for kind in kinds[: random.randrange(1, 5)]}
+    return passes, {kind: random.uniform(2, 90) for kind in sorted(kinds)}
+
+
+@formula(_right_cost, [({"T": 2, "D": 3}, {"D": 6.0, "T": 80.0}), ({"E": 2}, {"D": 6.0, "E": 7.0})], _other_step)
+def step_cost(passes: Numbers, gflop: Numbers) -> Mistakes:
+    """Compares ``answer(passes, gflop)`` with the cost of forward and backward passes of all networks."""
+    right = _right_cost(passes, gflop)
+    yield right / 3, "Those are the forward passes alone: each is followed by a backward pass."
+    yield right * 2 / 3, "A backward pass costs two forward passes: with its forward pass, that is three."
+    yield 3 * sum(gflop[kind] for kind in passes), "That is one pass of each kind: how often does each of them run?"
+    yield None, "For each kind that runs: how often, times the cost of one forward pass and its backward pass."
 
 
 def _right_losses(encoder: Any, translator: Any, judge: Any, real_a: Tensor, weight: float) -> tuple[Tensor, Tensor]:
