@@ -23,7 +23,7 @@ def test_the_page_of_misconceptions_has_each_known_mistake():
 def test_each_notebook_has_a_session_of_one_page_whose_figures_exist():
     page = teaching.ROOT / "docs" / "sessions.md"
     sessions = page.read_text(encoding="utf-8").split("\n## ")[1:]
-    assert [one[:2] for one in sessions] == [path.stem.partition("_")[0] for path in teaching.read_notebooks()]
+    assert [one.split()[0] for one in sessions] == [path.stem.partition("_")[0] for path in teaching.read_notebooks()]
     for session in sessions:
         links = re.findall(r"\]\((.*?)\)", session)
         assert links and all((page.parent / link).exists() for link in links), session
