@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from labkit.simulate.cuda_stubs import Stream, Timekeeper, own, stubs_for_cuda
+from labkit.simulate.cuda_stubs import Stream, Timekeeper, own, redirected, stubs_for_cuda
 
 T = TypeVar("T")
 Clock = Counter[Stream]  # the operator | takes the larger of each pair of numbers
@@ -252,7 +252,10 @@ class RaceRecorder(TorchDispatchMode):
         asks_autocast = torch.is_autocast_enabled
         others: dict[tuple[Any, str], Any] = {
             (torch.cuda, "is_available"): lambda: True,
+            # The program may name "cuda" where the real device is another.
+            (torch.autocast, "__init__"): redirected(torch.autocast.__init__, "cuda", device.type),
             (torch, "is_autocast_enabled"): lambda device_type=None: asks_autocast(device.type),
+            (torch, "get_autocast_dtype"): redirected(torch.get_autocast_dtype, "cuda", device.type),
             (Tensor, "is_cuda"): property(lambda tensor: True),
             (Tensor, "record_stream"): record_stream,
         }

@@ -71,7 +71,8 @@ def _ask_for_bound(answer: Callable, idle: float, gaps: DataFrame, loader: str, 
     expect(ask(answer, idle, gaps), bound, [unknown, waits], ADVICE[bound], where)
 
 
-def _ask_for_patients(answer: Callable, random: Random, loaders: list[str], elsewhere: list[str]) -> None:
+def _ask_for_patients(answer: Callable, loaders: list[str], elsewhere: list[str]) -> None:
+    random = drawn(Random(0), lambda random: random)
     for place, (bound, idle_share, *kinds) in enumerate(drawn(PATIENTS, _other_patients)):
         loader, other = loaders[place % len(loaders)], elsewhere[place % len(elsewhere)]
         rows = [
@@ -86,7 +87,7 @@ def _ask_for_patients(answer: Callable, random: Random, loaders: list[str], else
 @exercise()
 def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
     """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
-    _ask_for_patients(answer, drawn(Random(0), lambda random: random), ["data"], ["generators backward"])
+    _ask_for_patients(answer, ["data"], ["generators backward"])
 
 
 @cache
@@ -101,7 +102,7 @@ def diagnose_recorded(answer: Callable[[float, DataFrame], str]) -> None:
     """As `diagnose`, of recordings by others, whose ranges have other names."""
     for name, bound in drawn(BY_OTHERS, lambda random: {}).items():
         _ask_for_bound(answer, *_recorded(name), LOADERS[0], bound, f"{name}, ")
-    _ask_for_patients(answer, drawn(Random(0), lambda random: random), [*LOADERS, "data"], ELSEWHERE)
+    _ask_for_patients(answer, [*LOADERS, "data"], ELSEWHERE)
 
 
 def unknown_traces(folder: Path | str) -> dict[str, Trace]:

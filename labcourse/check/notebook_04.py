@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import cast
 
+import numpy as np
 import torch
 from pandas import DataFrame
 from torch import Tensor
@@ -13,6 +14,7 @@ from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require
 from labcourse.figure_1 import figure_times, paper_figure
 from labkit.variants.registry import SPEEDUPS, make_step
+from labtrace.events.intervals import busy, levels
 
 
 @exercise(SPEEDUPS["streams"])
@@ -76,6 +78,7 @@ def _picture(random: Random) -> tuple[DataFrame]:
             if number != 1:
                 slow = random.uniform(begin, end - 20)
                 rows.append((lane, "slow kernel", slow, slow + 20))
+        rows.append((lane, "span of the step", 0, end))
     return (_bars(rows),)
 
 
@@ -83,25 +86,23 @@ TWO_LANES = [("main", "kernels", 0, 10), ("side", "kernels", 6, 16), ("side", "s
 TWO_LANES += [("main", "kernels", 22, 26), ("main", "slow kernel", 23, 26)]
 
 
-def _seen(figure: DataFrame) -> DataFrame:
-    return figure[figure["what"].isin(["kernels", "slow kernel"])].reset_index(drop=True)
-
-
-@formula(figure_times, [(_bars(TWO_LANES),), (_seen(paper_figure()),)], _picture)
+@formula(figure_times, [(_bars(TWO_LANES),), (paper_figure(),)], _picture)
 def read_timeline(figure: DataFrame) -> Mistakes:
     """Compares ``answer(figure)`` with `labcourse.figure_times`, on the course paper's Figure 1 and on another one."""
-    right, lasted = figure_times(figure), figure["end_ms"] - figure["begin_ms"]
-    slow = figure["what"] == "slow kernel"
+    right, whole = figure_times(figure), busy(figure["begin_ms"].to_numpy(), figure["end_ms"].to_numpy())
+    figure = figure[figure["what"] != "span of the step"]
+    lasted, slow = figure["end_ms"] - figure["begin_ms"], figure["what"] == "slow kernel"
     wall = figure["end_ms"].max() - figure["begin_ms"].min()
     summed = lasted[~slow].sum()
+    times, lanes = levels(*(figure[~slow][column].to_numpy() for column in ("begin_ms", "end_ms")))
+    together = (np.diff(times) * (lanes[:-1] > 1)).sum()
+    yield {"busy": whole}, "busy is the profiler's span, too: count the rows of kernels alone."
+    yield {"counted_twice": together}, "counted_twice is how long two lanes run: three at once count three times."
     yield {"busy": summed}, "busy is the sum of the lanes: a time at which two of them run counts once."
     yield {"busy": lasted.sum()}, "busy is the sum of all rows: a time at which two lanes run counts once."
-    yield {"busy": wall}, "busy is the whole picture: leave out the times at which all lanes are empty."
+    yield {"busy": wall}, "busy is from the first row to the last: leave out the times at which all lanes are empty."
     slow_twice = lasted.sum() - right["busy"]
-    yield (
-        {"counted_twice": slow_twice},
-        "counted_twice adds up all rows, and a slow kernel is a part of a row of kernels.",
-    )
+    yield {"counted_twice": slow_twice}, "counted_twice has the slow kernels again, which are parts of kernels' rows."
     yield {"counted_twice": summed}, "counted_twice is the sum of the lanes: by how much is it longer than busy?"
     yield {"alone": lasted[slow].sum()}, "alone is the slow kernel's whole time: leave out what runs beside others."
     beside = lasted[slow].sum() - right["alone"]
@@ -109,5 +110,5 @@ def read_timeline(figure: DataFrame) -> Mistakes:
     yield {"alone": 0.0}, "alone is not 0: perhaps a slow kernel's own lane was asked, too. Take the *other* lanes'."
     yield (
         None,
-        "Take the union of all rows, the sum of the lanes less it, and what the slow kernel alone covers.",
+        "Take the union of the lanes, their sum less it, and what the slow kernel alone covers, in milliseconds.",
     )

@@ -229,11 +229,11 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _on_cuda(function: Callable) -> Callable:
-    """The function, told "cuda" where it is told "meta"."""
+def redirected(function: Callable, named_device: str = "meta", device: str = "cuda") -> Callable:
+    """The function, told `device` where it is told `named_device`."""
 
     def told(*args: Any, **named: Any) -> Any:
-        args, named = tree_map(lambda given: "cuda" if given == "meta" else given, (args, named))
+        args, named = tree_map(lambda given: device if given == named_device else given, (args, named))
         return function(*args, **named)
 
     return told
@@ -244,10 +244,10 @@ ON_META: dict[tuple[Any, str], Any] = {
     (Tensor, "is_cuda"): property(lambda tensor: tensor.is_meta),
     (torch.cuda, "is_bf16_supported"): lambda including_emulation=True: True,
     (torch.cuda.amp.common, "amp_definitely_not_available"): lambda: False,
-    (torch.autocast, "__init__"): _on_cuda(torch.autocast.__init__),
-    (torch.amp, "is_autocast_available"): _on_cuda(torch.amp.is_autocast_available),
-    (torch, "is_autocast_enabled"): _on_cuda(torch.is_autocast_enabled),
-    (torch, "get_autocast_dtype"): _on_cuda(torch.get_autocast_dtype),
+    (torch.autocast, "__init__"): redirected(torch.autocast.__init__),
+    (torch.amp, "is_autocast_available"): redirected(torch.amp.is_autocast_available),
+    (torch, "is_autocast_enabled"): redirected(torch.is_autocast_enabled),
+    (torch, "get_autocast_dtype"): redirected(torch.get_autocast_dtype),
     # On a GPU this reads whether a gradient has overflowed.
     (torch.amp.GradScaler, "_maybe_opt_step"): lambda scaler, optimizer, state, *args: optimizer.step(*args),
     (optimizer, "_get_fused_kernels_supported_devices"): lambda: ["meta"],
