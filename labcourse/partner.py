@@ -43,11 +43,6 @@ class Partner:
         """The recording."""
         return Trace(self.planted.path)
 
-    @property
-    def neighbour(self) -> Trace:
-        """The same training without the fault, or with one if nothing is wrong."""
-        return Trace(self.planted.neighbour)
-
     def near(self, times_faster: float) -> bool:
         """Whether this is about how many times as fast the training is without its fault."""
         return 1 / NEAR <= times_faster / self.planted.true_gain <= NEAR
