@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 REPO = ""  # @param {type:"string"}
-# Fill REPO in only if this cell asks for it: the course's address, such as https://github.com/OWNER/NAME
+# Fill REPO in only if this cell asks for it: the course's address, such as
+# https://github.com/OWNER/NAME
 
 if not getattr(find_spec("labkit"), "origin", None):  # a mere folder of this name has none
     course = Path("labkit-course").resolve()
@@ -19,8 +20,8 @@ if not getattr(find_spec("labkit"), "origin", None):  # a mere folder of this na
         git = subprocess.run(clone, capture_output=True, text=True)
         if git.returncode:
             why = f" git says: {git.stderr}" if address else ""
-            to_do = "Fill in REPO in this cell, such as https://github.com/OWNER/NAME, and run the cell again."
-            told = f"labkit is not here, and REPO should be the course's public address. {to_do}{why}"
+            example = "the course's address, such as https://github.com/OWNER/NAME"
+            told = f"labkit is not here: fill in REPO, {example}, and run the cell again.{why}"
             wrong = RuntimeError(told)
             # All that Jupyter shows
             wrong._render_traceback_ = lambda: [f"RuntimeError: {wrong}"]

@@ -108,9 +108,8 @@ def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path):
     process, asked = run(tmp_path / "content", repo="nowhere")
     assert process.returncode == 1 and asked is None
     assert process.stderr.strip().splitlines()[-1] == (
-        "RuntimeError: labkit is not here, and REPO should be the course's public address. Fill in REPO in this cell, "
-        "such as https://github.com/OWNER/NAME, and run the cell again. git says: fatal: repository 'nowhere' does not "
-        "exist"
+        "RuntimeError: labkit is not here: fill in REPO, the course's address, such as https://github.com/OWNER/NAME, "
+        "and run the cell again. git says: fatal: repository 'nowhere' does not exist"
     )
 
 
