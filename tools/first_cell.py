@@ -21,7 +21,7 @@ if not getattr(find_spec("labkit"), "origin", None):  # a mere folder of this na
         if git.returncode:
             why = f" git says: {git.stderr}" if address else ""
             example = "the course's address, such as https://github.com/OWNER/NAME"
-            told = f"labkit is not here: fill in REPO, {example}, and run the cell again.{why}"
+            told = f"labkit is not here: fill in REPO, {example}, and run it again.{why}"
             wrong = RuntimeError(told)
             # All that Jupyter shows
             wrong._render_traceback_ = lambda: [f"RuntimeError: {wrong}"]

@@ -109,14 +109,14 @@ def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path):
     assert process.returncode == 1 and asked is None
     assert process.stderr.strip().splitlines()[-1] == (
         "RuntimeError: labkit is not here: fill in REPO, the course's address, such as https://github.com/OWNER/NAME, "
-        "and run the cell again. git says: fatal: repository 'nowhere' does not exist"
+        "and run it again. git says: fatal: repository 'nowhere' does not exist"
     )
 
 
 @pytest.mark.parametrize(
     ("folder", "cell", "last"),
     [
-        ("/", CELL, "https://github.com/OWNER/NAME, and run the cell again."),
+        ("/", CELL, "https://github.com/OWNER/NAME, and run it again."),
         (TOOLS, CELL, "no network"),
         (TOOLS, "labcourse.check.cycle_loss(lambda *_: None)", "not None. Is a `return` missing?"),
     ],
