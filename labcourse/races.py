@@ -56,8 +56,8 @@ class Race:
     """Two streams that use the same memory in no order.
 
     `kind` says which wait is missing: "before" (a side stream does not wait for main), "after" (main does not
-    wait for a side stream), "between" (side streams), "cast cache" (side streams, over a weight that autocast
-    copied), "record_stream" (the allocator may hand out the memory too early).
+    wait for a side stream), "between" (side streams), "cast cache" (over a weight that autocast copied on a side
+    stream), "record_stream" (the allocator may hand out the memory too early).
     """
 
     kind: str
@@ -218,9 +218,9 @@ class RaceRecorder(TorchDispatchMode):
 
     def kind(self, early: Stream, late: Stream, memory: Memory) -> str:
         """The kind of race, see `Race`, if `late` has not waited for `early`."""
-        if self.main in (early, late):
-            return "before" if early is self.main else "after"
-        return "cast cache" if memory.is_cast else "between"
+        if early is self.main:
+            return "before"
+        return "cast cache" if memory.is_cast else "after" if late is self.main else "between"
 
     def made_by(self, operation: Any, used: list[Memory], tensor: Tensor, stream: Stream) -> Memory:
         """The memory of a result: the current stream allocates and writes it."""
