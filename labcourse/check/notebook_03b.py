@@ -45,7 +45,7 @@ BY_OTHERS = {  # recordings for `labcourse.public_trace`, and what bounds each
     "v100_nanoseconds": "compute",
     "rtx5080_launch_by_launch": "host",
 }
-LOADERS = [f"enumerate(DataLoader)#_{how}ProcessDataLoaderIter.__next__" for how in ("Single", "Multi")]
+LOADERS = [f"enumerate(DataLoader)#_{how}DataLoaderIter.__next__" for how in ("SingleProcess", "MultiProcessing")]
 ELSEWHERE = ["DistributedDataParallel.forward", "## all2all_tw_data:init ##", "## backward ##", "(none)"]
 
 
