@@ -29,7 +29,7 @@ def answers() -> dict[str, set[str]]:
     """The functions and classes that show the answer of an exercise, by module."""
     found: dict[str, set[str]] = {}
     for path in Path(originality.__file__).parent.glob("notebook_*.py"):
-        for name in originality.library_code(path.stem[-2:]).values():
+        for name in originality.library_code(path.stem.removeprefix("notebook_")).values():
             module, _, definition = name.rpartition(".")
             found.setdefault(module.replace(".", "/"), set()).add(definition)
     return found
