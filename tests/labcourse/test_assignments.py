@@ -193,6 +193,7 @@ SOLVED = {f"{one}-solution": (one, one.solution) for one in EXERCISES if one.nam
 )
 def test_an_answer_that_is_right_in_another_way_passes(exercise, answer):
     run(exercise, answer)
+    assert not torch.is_autocast_enabled("cuda"), "a check left something on"
 
 
 @pytest.mark.slow

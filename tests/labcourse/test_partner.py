@@ -11,9 +11,8 @@ def test_a_round_has_different_faults_and_the_truth_is_that_of_the_neighbour(tmp
     partners = [sparring_partner(number, tmp_path) for number in range(IN_A_ROUND)]
     assert len({one.planted.fault.words for one in partners}) == IN_A_ROUND
     for one in partners:
-        walls = [
-            trace.temporal().set_index("part")["us"]["wall"] for trace in (one.trace, Trace(one.planted.neighbour))
-        ]
+        recordings = one.trace, Trace(one.planted.neighbour)
+        walls = [trace.temporal().set_index("part")["us"]["wall"] for trace in recordings]
         gain, cause = max(1, walls[0] / walls[1]), one.planted.fault.cause
         assert one.planted.true_gain == pytest.approx(gain) and one.trace.stamp["SIMULATED"]
         assert one.say(cause, 1.2 * gain).startswith("Right") and one.say(cause, gain / 1.2).endswith("near enough.")

@@ -284,6 +284,7 @@ def test_the_report_counts_misconceptions(graded, course, tmp_path):
     assert ["another mistake", "1", "WrongAnswer: two: 7 is not 2"] in rows
     assert {"NameError", "Stopped: crashed", "not answered"} <= {row[0] for row in rows if row}
     assert any(row[0] == "damaged.ipynb" and "can be read (NotJSONError)" in row[1] for row in rows if row)
+    assert report.mistake("WrongAnswer: a number is expected, not None.", {}) == "a value of another kind"
     assert SECRET not in page.text
 
 
