@@ -70,8 +70,7 @@ assignments/.made: $(wildcard notebooks/*.ipynb)
 option = $(if $($(2)),--$(1) "$($(2))")
 grade grades: $(INSTALLED)
 	.venv/bin/python -m tools.grading $(call option,submissions,SUBMISSIONS) $(call option,notebook,NOTEBOOK) \
-		$(call option,students,STUDENTS) $(call option,student,STUDENT) $(call option,seed,SEED) \
-		$(call option,isolation,ISOLATION) $(ARGS)
+		$(call option,students,STUDENTS) $(call option,student,STUDENT) $(call option,seed,SEED) $(ARGS)
 
 answers: $(INSTALLED)
 	.venv/bin/python -m tools.grading.by_hand $(call option,notebook,NOTEBOOK) $(if $(NAMED),--named) $(ARGS)

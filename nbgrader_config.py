@@ -9,6 +9,7 @@ from nbgrader.preprocessors import (
     CheckCellMetadata,
     ClearOutput,
     DeduplicateIds,
+    Execute,
     GetGrades,
     IgnorePattern,
     LimitOutput,
@@ -18,20 +19,23 @@ from nbgrader.preprocessors import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))  # nbgrader may be started elsewhere
-from tools.grading.collect import BACK, BY_HAND, LATE
-from tools.grading.execute import RestoreCells, RunExercises
+from tools.grading.execute import OnlyExercises, RestoreCells
 from tools.grading.feedback import ShowResults, clean_html, markdown2html
 
 # Made by `make assignments`: source, release, submitted, autograded, gradebook.db
 c.CourseDirectory.root = str(Path(__file__).parent / "assignments")
-# What tools.grading.collect leaves beside a submission is no feedback
-c.CourseDirectory.ignore = [".ipynb_checkpoints", "*.pyc", "__pycache__", "feedback", LATE, BY_HAND, BACK]
+# `nbgrader zip_collect NOTEBOOK`: what Canvas calls the files in its zip; docs/classroom.md has those of other platforms
+c.FileNameCollectorPlugin.named_regexp = (
+    r".*/(?P<student_id>[^_]+)_(?:LATE_)?\\d+_\\d+_(?P<file_id>.+?)(?:-\\d+)?\\.ipynb"
+)
 
 # What a student finds instead of ### BEGIN SOLUTION ... ### END SOLUTION
 c.ClearSolutions.code_stub = {"python": "# TODO: your code here\nraise NotImplementedError"}
 
-# When a submission is graded: cells are restored, then the exercises run in a sandbox, each in a new process.
-# The lists are nbgrader's, but for the course's own first one of sanitize_preprocessors and RunExercises for Execute.
+# When a submission is graded: cells are restored, then those run that exercises need.
+# The lists are nbgrader's, but for the course's own first one of each.
+c.Execute.timeout = 120
+c.Execute.interrupt_on_timeout = True
 c.Autograde.sanitize_preprocessors = [
     RestoreCells,
     ClearOutput,
@@ -41,7 +45,8 @@ c.Autograde.sanitize_preprocessors = [
     CheckCellMetadata,
 ]
 c.Autograde.autograde_preprocessors = [
-    RunExercises,
+    OnlyExercises,
+    Execute,
     IgnorePattern,
     ClearMetadataPreprocessor,
     LimitOutput,

@@ -1,34 +1,34 @@
 """The helpers of every check: compare an answer with the right one, and name the likely mistake if it is wrong.
 
 A check takes its inputs from `drawn`, so that `hidden` can run it again with other inputs during grading. It reaches
-an answer by `ask` alone, which works as well for one in another process.
+an answer by `ask` alone.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import wraps
 from inspect import signature
 from numbers import Real
 from random import Random
 from textwrap import shorten, wrap
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from pandas import DataFrame, RangeIndex
 from torch import Tensor
 
-from labcourse.calls import reply
 from labcourse.check import originality
 from labcourse.check.errors import in_words
-from labcourse.plain_values import decode, encode, kind
+from labcourse.check.side_effects import contents, networks_kept, seeded, settings_kept
+from labcourse.kinds import kind
 
 T = TypeVar("T")
 LIKELY_REASONS = (  # the kind that is expected, the kind that came, and the likely reason
@@ -50,23 +50,8 @@ class WrongAnswer(AssertionError):
         return wrap(f"WrongAnswer: {self}", 80)  # nbgrader's Validate cuts longer lines
 
 
-class AnswerStopped(Exception):
-    """The process where an answer is graded had to be stopped, or has ended. The text says why."""
-
-
-class Elsewhere(NamedTuple):
-    """An answer that another process knows by this name: see `WORKERS`."""
-
-    name: str
-
-    def __call__(self, *given: Any) -> Any:
-        """What it returns, as `ask` has it."""
-        return ask(self, *given)
-
-
 CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
 _NOTEBOOKS: list[str] = []  # the number of that to which the check belongs that runs
-WORKERS: list[Callable[[str], str]] = []  # while answers are graded: sends a request to the process where they run
 
 
 def exercise(
@@ -92,7 +77,7 @@ def exercise(
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
                     check(*answers)
-            except (WrongAnswer, AnswerStopped):
+            except WrongAnswer:
                 raise
             except Exception as error:  # it returned what this check cannot work with
                 raise WrongAnswer(f"your answer cannot be checked: {type(error).__name__}: {error}.") from error
@@ -115,31 +100,27 @@ def ask(answer: Any, *given: Any, through: Callable[..., T] | None = None, if_it
     """What an answer returns for the inputs `given`, which it may not change.
 
     Args:
-        answer: a function or a class, or `Elsewhere`.
-        given: plain values, see `labcourse.plain_values`.
+        answer: a function or a class.
         through: a function of `labcourse.observe`, which is called with the answer and the inputs in its place.
         if_it_fails: a hint.
 
     Raises:
-        WrongAnswer: it fails, or has changed an input.
+        WrongAnswer: it fails, calls labkit's own, or leaves something changed, see `labcourse.check.side_effects`.
     """
-    asked: dict[str, Any] = {"name": answer.name if isinstance(answer, Elsewhere) else "answer"}
-    if WORKERS and not isinstance(answer, Elsewhere):
-        asked = {"value": encode(answer)}
-    asked |= {"through": through and through.__name__, "given": [encode(one) for one in given]}
-    request = json.dumps({**asked, "seed": int(torch.randint(2**31, ()))})
-    if WORKERS:
-        told = json.loads(WORKERS[-1](request))
-    else:
-        with originality.calls_of(originality.library_code(_NOTEBOOKS[-1]) if _NOTEBOOKS else {}) as called:
-            told = json.loads(reply(request, {"answer": answer}))
-        if called:
-            raise WrongAnswer(originality.LIBRARYS_OWN.format(called[0]))
-    name = getattr(answer, "name", getattr(answer, "__name__", "your answer"))
-    require("changed" not in told, f"{name}: {CHANGED}")
-    if "error" in told:
-        raise WrongAnswer(in_words(told["error"], if_it_fails))
-    return decode(told["value"])
+    copies, seed = deepcopy(given), int(torch.randint(2**31, ()))
+    function = answer if isinstance(answer, type) or not callable(answer) else networks_kept(answer)
+    with originality.calls_of(originality.library_code(_NOTEBOOKS[-1]) if _NOTEBOOKS else {}) as called:
+        try:
+            with seeded(seed), settings_kept():
+                got, wrong = through(function, *copies) if through else function(*copies), ""
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an answer may raise anything
+            got, wrong = None, in_words(error, if_it_fails)
+    require(not called, originality.LIBRARYS_OWN.format(*called[:1] or [""]))
+    require(not wrong, wrong)
+    require(contents(copies) == contents(given), f"{getattr(answer, '__name__', 'your answer')}: {CHANGED}")
+    return got
 
 
 _INPUTS: list[Random] = []  # while inputs are drawn: their source

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import linecache
 import re
-from collections.abc import Mapping
-from typing import Any
+import traceback
 
 from labcourse.check import originality
+from labcourse.observe.mistake import MistakeFound
 
 MOST_CHARACTERS = 200  # of an error's text
 ERRORS = {  # a pattern in an error of the answer's code: where to look
@@ -27,21 +28,28 @@ ERRORS = {  # a pattern in an error of the answer's code: where to look
 }
 
 
-def in_words(error: Mapping[str, Any], if_it_fails: str) -> str:
+def in_words(error: BaseException, if_it_fails: str) -> str:
     """An error of an answer's code, with the line of the notebook that raised it, and hints.
 
     Args:
-        error: as `labcourse.calls.reply` describes it.
         if_it_fails: a hint of the check.
     """
-    told = str(error["text"])[:MOST_CHARACTERS]
-    if error["mistake"] or told.startswith(originality.LIBRARYS_OWN[:20]):
+    try:
+        told = str(error)[:MOST_CHARACTERS]
+    except BaseException:  # its own class prevents that it is shown
+        told = ""
+    if type(error) is MistakeFound or told.startswith(originality.LIBRARYS_OWN[:20]):
         return told
-    if error["unwritten"]:
-        return f"{error['unwritten']} is not written yet: replace `raise NotImplementedError` in it by your code."
-    text = f"{error['type']}: {told}"
-    hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + error["notes"] + [if_it_fails]
-    where = f"your code fails with {text}, {error['place']}."
-    if not error["place"]:
-        where = f"your answer cannot be checked: it fails with {text}."
+    walked = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [(frame.f_code, line) for frame, line in walked if frame.f_globals.get("__name__") == "__main__"]
+    if own and isinstance(error, NotImplementedError) and walked[-1][0].f_code is own[-1][0]:
+        return f"{own[-1][0].co_qualname} is not written yet: replace `raise NotImplementedError` in it by your code."
+    text = f"{type(error).__name__}: {told}"
+    notes = [str(note) for note in getattr(error, "__notes__", [])]
+    hints = [hint for pattern, hint in ERRORS.items() if re.search(pattern, text)][:1] + notes + [if_it_fails]
+    where = f"your answer cannot be checked: it fails with {text}."
+    if own:
+        code, line = own[-1]
+        place = f"in {code.co_name}, line {line} of its cell: {linecache.getline(code.co_filename, line).strip()}"
+        where = f"your code fails with {text}, {place.removesuffix(': ')}."
     return " ".join(filter(None, [where, *hints]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from labcourse import observe
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require, require_kind
-from labcourse.plain_values import kind
+from labcourse.kinds import kind
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from labcourse.kinds import kind
 from labcourse.observe.mistake import MistakeFound, hint
-from labcourse.plain_values import kind
 from labcourse.races import RaceRecorder, record
 from labkit.models.cyclegan import Cycle, CycleGAN, CycleGANStep, Journey
 from labkit.models.step import Step

@@ -1,24 +1,18 @@
 """What nbgrader knows about the course: its notebooks, the submissions, the points."""
 
-import hashlib
-import json
 import re
-from collections import defaultdict
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbformat.v4 import new_notebook
 from nbgrader.api import Gradebook, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.utils import is_grade, is_solution
+from nbgrader.utils import is_grade
 from traitlets.config import Config, PyFileConfigLoader
 
-from tools.grading.collect import LATE, read_notebook
-from tools.grading.execute import STOPPED, copies, exercise_of, is_wrong, name_of
-from tools.grading.packages import ROOT
+from tools.assignments import ROOT
+from tools.grading.execute import STOPPED, exercise_of, is_wrong, name_of
 
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
 UNWRITTEN = re.compile("is not (written yet|defined)")  # in the errors of an untouched answer
@@ -101,74 +95,9 @@ class Course:
                     continue
                 cells = nbformat.read(self.root / "autograded" / path, as_version=4).cells
                 exercises = {one.name: one for one in read(submissions[student], cells)}
-                late = (self.root / "submitted" / path).with_name(LATE)
-                notes = [f"late: {late.read_text(encoding='utf-8')}".removesuffix(": late")] if late.exists() else []
-                notes += [one.note for one in exercises.values() if one.note]
-                handed_in = copies(readable(self.root / "submitted" / path))
-                notes += [f"copied or split, graded as one cell: {name}" for name in handed_in]
-                earlier = self.run(notebook)["earlier"].get(student, {}).items()
-                notes += [
-                    f"{mark} points by hand were for an earlier text: {name}"
-                    for name, mark in earlier
-                    if name in exercises and not exercises[name].by_hand
-                ]
+                notes = [one.note for one in exercises.values() if one.note]
                 found.append(Graded(student, exercises, notes))
         return found
-
-    def named(self, notebook: str | None) -> list[str]:
-        """The notebooks to work on: all, or the one of this name; raises ValueError if there is none."""
-        names = [*self.released()]
-        if notebook in (None, *names):
-            return [notebook] if notebook else names
-        raise ValueError(f"{notebook} is no notebook of this course, which has {', '.join(names)}")
-
-    def run(self, notebook: str) -> dict:
-        """How a notebook was graded.
-
-        | key | what |
-        |---|---|
-        | seed, sandbox | of the class |
-        | not_graded | the reasons, by file or student |
-        | graded | by student `fingerprint`, and a number for each answer's text |
-        | earlier | by student and exercise the marks by hand that were for another text |
-        | pages | by student a number for what the page of feedback says |
-        """
-        path = self.root / "runs.json"
-        runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return dict(not_graded={}, graded={}, earlier={}, pages={}) | runs.get(notebook, {})
-
-    def keep_run(self, notebook: str, run: dict) -> None:
-        """Write down how a notebook was graded."""
-        path = self.root / "runs.json"
-        runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        path.write_text(json.dumps(runs | {notebook: run}, indent=1), encoding="utf-8")
-
-    def fingerprint(self, notebook: str, student: str, seed: int) -> str:
-        """A number for all that a submission's points by the checks depend on."""
-        file = f"{notebook}/{notebook}.ipynb"
-        paths = [self.root / "submitted" / student / file, self.root / "release" / file]
-        paths += (ROOT / "labcourse" / "check").glob(f"notebook_{notebook.partition('_')[0]}.py")
-        return number_of("".join(path.read_text(encoding="utf-8-sig", errors="replace") for path in paths) + str(seed))
-
-
-def readable(path: Path) -> NotebookNode:
-    """A notebook that was handed in; one without cells if nbgrader cannot read it."""
-    with suppress(Exception):
-        return read_notebook(path.read_bytes())
-    return new_notebook()
-
-
-def number_of(text: str) -> str:
-    """A number that tells texts apart, in letters: Excel takes 12e45678 for 12 and many zeros."""
-    return hashlib.sha256(text.encode()).hexdigest()[:8].translate(str.maketrans("0123456789", "ghijklmnop"))
-
-
-def answers_of(cells: list[NotebookNode]) -> dict[str, str]:
-    """The text of each exercise's answer, which may stand in several cells."""
-    sources = defaultdict(list)
-    for cell in filter(is_solution, cells):
-        sources[exercise_of(cell)].append(cell.source)
-    return {exercise: "\n".join(parts) for exercise, parts in sources.items()}
 
 
 def is_refused(message: str) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from tools.grading.alike import alike
 from tools.grading.course import RIGHT, Course, is_refused
 from tools.mistakes import WRONG_ANSWERS, known
 
@@ -30,7 +29,6 @@ table {{ border-collapse: collapse; width: 100% }}
 td, th {{ border-bottom: 1px solid #8888; padding: .3em .6em; text-align: left; vertical-align: top }}
 </style>
 <h1>{title}</h1>
-<p>{run}</p>
 {sections}
 </html>
 """
@@ -66,14 +64,8 @@ def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path =
         counts = pd.DataFrame({"students": groups.size(), "messages": groups.agg(different)})
         title = f"{exercise}: {len(messages) - len(wrong)} of {len(messages)} right"
         sections.append(part(title, counts.sort_values("students", ascending=False).rename_axis("mistake")))
-    same = alike(course, notebook)
-    sections.append(part(f"Alike but for names and blanks: {len(same)} exercises", same))
-    run = course.run(notebook)
-    not_graded = pd.Series(run["not_graded"], dtype=str).rename_axis("file or student").to_frame("reason")
-    sections.append(part(f"Not graded: {len(not_graded)}", not_graded))
-    about = f"Checks drew from SEED={run['seed']}; the sandbox was: {run['sandbox']}." if "seed" in run else ""
     title = html.escape(f"{notebook}: what the class knows")
-    path.write_text(PAGE.format(title=title, run=about, sections="\n".join(sections)), encoding="utf-8")
+    path.write_text(PAGE.format(title=title, sections="\n".join(sections)), encoding="utf-8")
 
 
 def part(title: str, table: pd.DataFrame) -> str:
@@ -86,55 +78,23 @@ def different(messages: pd.Series) -> str:
     return " · ".join(messages.unique()[:5])
 
 
-def write_marks(course: Course, path: Path, people: list[dict[str, str]]) -> None:
-    """Write the marks of all notebooks that any student handed in; empty where a student did not.
-
-    Args:
-        people: the class list; those who handed nothing in get a row, too.
-    """
-    ids = [row["id"] for row in people]
-    tables = [pd.DataFrame(people, ids).reindex(columns=["last_name", "first_name"] if people else [])]
-    tables += [marks(course, notebook, ids) for notebook in course.released() if course.submitted(notebook)]
-    table = pd.concat(tables, axis=1).sort_index()
-    table.to_csv(path, index_label="student", float_format="%g")
-    if people and "Student" in people[0]:
-        write_canvas(course, table, people, path.with_name("canvas.csv"))
+def write_marks(course: Course, path: Path) -> None:
+    """Write the marks of all notebooks that any student handed in; empty where a student did not."""
+    tables = [marks(course, notebook) for notebook in course.released() if course.submitted(notebook)]
+    pd.concat(tables, axis=1).sort_index().to_csv(path, index_label="student", float_format="%g")
 
 
-def write_canvas(course: Course, table: pd.DataFrame, people: list[dict[str, str]], path: Path) -> None:
-    """Write the sums as Canvas imports marks, each into the column of the assignment with the notebook's name.
-
-    Args:
-        table: as `write_marks` writes it.
-        people: the gradebook that Canvas exported.
-    """
-    exported = pd.DataFrame(people).set_index("id")
-    names, possible = [], {"Student": "    Points Possible"}
-    for notebook in course.released():
-        most = sum(course.exercises(notebook).values())
-        if (total := f"{notebook} (of {most:g})") in table:
-            names += [next((one for one in exported if re.fullmatch(rf".*{notebook}.* \(\d+\)", one)), notebook)]
-            exported[names[-1]], possible[names[-1]] = table[total], most
-    graded = exported.dropna(subset=names, how="all")
-    columns = [one for one in ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names) if one in exported]
-    pd.concat([pd.DataFrame([possible]), graded])[columns].to_csv(path, index=False, float_format="%g")
-
-
-def marks(course: Course, notebook: str, ids: list[str]) -> pd.DataFrame:
+def marks(course: Course, notebook: str) -> pd.DataFrame:
     """The columns of a notebook, a row for each student who handed it in: points of each exercise, sum, and notes.
 
     The sum is empty as long as a teacher has to read an answer.
     """
     submitted, most = course.submitted(notebook), course.exercises(notebook)
-    reasons = course.run(notebook)["not_graded"]
     table = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
-    notes = {student: [f"not graded: {reasons.get(student, 'not yet')}"] for student in submitted}
+    notes = dict.fromkeys(submitted, ["not graded"])
     for one in course.graded(notebook):
         table.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
         notes[one.student] = one.notes
-    for student in submitted:
-        if ids and student not in ids:
-            notes[student] = [*notes[student], "not in the class list"]
     table.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()]
     table[f"{notebook} (of {sum(most.values()):g})"] = table.sum(axis=1, skipna=False)
     table[f"{notebook} notes"] = pd.Series({student: "; ".join(found) for student, found in notes.items()})
