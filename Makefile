@@ -7,19 +7,14 @@
 #   make bench           the benchmarks
 #   make compare         training steps side by side on this machine, with and without speed-ups
 #   make assignments     student notebooks into assignments/release
-#   make grade SUBMISSIONS=folder [NOTEBOOK=01_build_cyclegan] [STUDENTS=students.csv] [SEED=1] [ISOLATION=container]
-#                        marks, feedback and a report on the class into assignments/, from a folder or a zip file
-#   make answers [NOTEBOOK=...] [NAMED=1]
-#                        the written answers, a page and a table for the marks for each question, in assignments/answers
-#   make grades [NOTEBOOK=...] [STUDENTS=students.csv] [STUDENT=name]
-#                        the same as make grade, for what has changed since, or one student; reads the marks by hand
+#   make grade SUBMISSIONS=files.zip NOTEBOOK=01_build_cyclegan [STUDENTS=list.csv] [STUDENT=name] [SEED=1] [ISOLATION=none]
+#                        marks, feedback and a report on the class into assignments/; without SUBMISSIONS what is new there
 #   make grading-image   the image of the container in which `make grade` runs students' code, with podman or docker
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
-#   make misconceptions  the mistakes that the checks recognise, by exercise: out/misconceptions.md
 #   make examination SEED=7   a sheet of questions and its key, drawn by a number that you keep to yourself
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
-#   make site            the course as pages, which open without a server: out/site/index.html; SOLUTIONS=1 for teachers
+#   make site            the course as pages, which open without a server: out/site/index.html
 #   make links           every link of these pages is tried
 #   make browser         every notebook in JupyterLab under Chromium; screenshots go to out/browser/
 #   make format          formatting of code and notebooks
@@ -34,8 +29,8 @@
 
 include install.mk
 
-.PHONY: student lab test test-all bench compare assignments grade grades answers grading-image formgrader student-repo
-.PHONY: misconceptions examination gallery site links browser format release lock
+.PHONY: student lab test test-all bench compare assignments grade grading-image formgrader student-repo
+.PHONY: examination gallery site links browser format release lock
 
 student: $(INSTALLED) assignments/.made
 	.venv/bin/python tools/exercises.py assignments/release student
@@ -68,12 +63,9 @@ assignments/.made: $(wildcard notebooks/*.ipynb)
 	@touch $@
 
 option = $(if $($(2)),--$(1) "$($(2))")
-grade grades: $(INSTALLED)
+grade: $(INSTALLED) assignments/.made
 	.venv/bin/python -m tools.grading $(call option,submissions,SUBMISSIONS) $(call option,notebook,NOTEBOOK) \
 		$(call option,students,STUDENTS) $(call option,student,STUDENT) $(call option,seed,SEED) $(ARGS)
-
-answers: $(INSTALLED)
-	.venv/bin/python -m tools.grading.by_hand $(call option,notebook,NOTEBOOK) $(if $(NAMED),--named) $(ARGS)
 
 grading-image:
 	$(if $(shell command -v podman),podman,docker) build --tag labkit-grading --build-arg PIP_ARGS="$(PIP_ARGS)" \
@@ -86,9 +78,6 @@ student-repo: $(INSTALLED)
 	@test -n "$(OUT)" -a -n "$(REPO)" || { echo "Say where: make student-repo OUT=folder REPO=address" >&2; exit 1; }
 	.venv/bin/python -m tools.student_repo "$(OUT)" "$(REPO)"
 
-misconceptions: $(INSTALLED)
-	.venv/bin/python -m tools.teaching
-
 examination: $(INSTALLED)
 	@test -n "$(SEED)" || { echo "Say which: make examination SEED=7" >&2; exit 1; }
 	.venv/bin/python -m tools.examination --seed $(SEED)
@@ -99,7 +88,7 @@ gallery: $(INSTALLED)
 
 site: $(INSTALLED)
 	$(INSTALL) --quiet -e ".[site]"
-	.venv/bin/python -m tools.website $(if $(SOLUTIONS),--solutions) $(ARGS)
+	.venv/bin/python -m tools.website $(ARGS)
 
 links: $(INSTALLED)
 	$(INSTALL) --quiet -e ".[site]"

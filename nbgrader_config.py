@@ -3,13 +3,12 @@
 import sys
 from pathlib import Path
 
-from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor
+from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor, SanitizeHTML
 from nbgrader.preprocessors import (
     AssignLatePenalties,
     CheckCellMetadata,
     ClearOutput,
     DeduplicateIds,
-    Execute,
     GetGrades,
     IgnorePattern,
     LimitOutput,
@@ -19,23 +18,29 @@ from nbgrader.preprocessors import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))  # nbgrader may be started elsewhere
-from tools.grading.execute import OnlyExercises, RestoreCells
-from tools.grading.feedback import ShowResults, clean_html, markdown2html
+from tools.grading.collect import Platforms
+from tools.grading.course import LATE, NOT_GRADED
+from tools.grading.execute import STOPPED, OnlyExercises, RestoreCells, RunExercises
+from tools.grading.feedback import ShowResults
 
 # Made by `make assignments`: source, release, submitted, autograded, gradebook.db
 c.CourseDirectory.root = str(Path(__file__).parent / "assignments")
-# `nbgrader zip_collect NOTEBOOK`: what Canvas calls the files in its zip; docs/classroom.md has those of other platforms
-c.FileNameCollectorPlugin.named_regexp = (
-    r".*/(?P<student_id>[^_]+)_(?:LATE_)?\\d+_\\d+_(?P<file_id>.+?)(?:-\\d+)?\\.ipynb"
-)
+c.CourseDirectory.ignore = [".ipynb_checkpoints", "*.pyc", "__pycache__", "feedback", LATE, NOT_GRADED]
+c.ZipCollectApp.collector_plugin = Platforms
+c.ExtractorPlugin.zip_ext = []  # what students packed themselves stays packed, and is no notebook
 
 # What a student finds instead of ### BEGIN SOLUTION ... ### END SOLUTION
 c.ClearSolutions.code_stub = {"python": "# TODO: your code here\nraise NotImplementedError"}
 
 # When a submission is graded: cells are restored, then those run that exercises need.
-# The lists are nbgrader's, but for the course's own first one of each.
-c.Execute.timeout = 120
-c.Execute.interrupt_on_timeout = True
+# The lists are nbgrader's, but for RestoreCells, OnlyExercises, and RunExercises in the place of Execute.
+c.Execute.timeout = 60  # seconds for a cell
+c.Execute.extra_arguments = ["--HistoryManager.hist_file=:memory:", "--log-level=ERROR"]
+c.Execute.error_on_timeout = {
+    "ename": STOPPED,
+    "evalue": "it took too long: does a loop never end?",
+    "traceback": [f"{STOPPED}: it took too long: does a loop never end?"],
+}
 c.Autograde.sanitize_preprocessors = [
     RestoreCells,
     ClearOutput,
@@ -46,19 +51,16 @@ c.Autograde.sanitize_preprocessors = [
 ]
 c.Autograde.autograde_preprocessors = [
     OnlyExercises,
-    Execute,
+    RunExercises,
     IgnorePattern,
     ClearMetadataPreprocessor,
     LimitOutput,
     SaveAutoGrades,
     AssignLatePenalties,
+    SanitizeHTML,  # a script of a student would act for the teacher in formgrader
     CheckCellMetadata,
 ]
 c.GenerateFeedback.preprocessors = [GetGrades, ShowResults, CSSHTMLHeaderPreprocessor]
-
-# What students wrote runs no script in a teacher's browser, where it would act for the teacher in Jupyter.
-c.HTMLExporter.sanitize_html = True
-c.HTMLExporter.filters = {"markdown2html": markdown2html, "clean_html": clean_html}
 
 # The feedback's page is in tools/grading/page; formgrader uses its own template instead.
 c.HTMLExporter.template_name = "page"

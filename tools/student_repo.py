@@ -1,4 +1,4 @@
-"""Make the repository that students get: the exercises, and the three packages with the answers out of sight.
+"""Make the repository that students get: the exercises, and the three packages.
 
     python -m tools.student_repo OUT https://github.com/OWNER/NAME     # or: make student-repo OUT=... REPO=...
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import nbformat
 
-from tools import assignments, packing
+from tools import assignments
 from tools.assignments import ROOT
 
 COPIED = (
@@ -95,7 +95,6 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> None:
         if not KEPT_BACK.fullmatch(name):
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, out / name)
-    packing.pack(out)
     (out / "exercises").mkdir(exist_ok=True)
     exercises(notebooks, out / "exercises", repo)
     (out / "README.md").write_text(readme(repo, out), encoding="utf-8")

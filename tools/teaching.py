@@ -1,8 +1,6 @@
-"""Write what follows from the notebooks: TEACHING.md's minutes and points, and a page of known mistakes for teachers.
+"""Write TEACHING.md's table of minutes and points: `python -m tools.teaching`.
 
-    python -m tools.teaching            # or: make misconceptions
-
-Run it after an exercise or its points have changed; a test says so. The mistakes go into out/misconceptions.md.
+Run it after an exercise or its points have changed; a test says so.
 """
 
 import re
@@ -12,15 +10,9 @@ import nbformat
 
 from tools.assignments import ROOT, minutes_of
 from tools.grading.course import points_of
-from tools.mistakes import known
 
-TEACHING, MISCONCEPTIONS = ROOT / "TEACHING.md", ROOT / "out" / "misconceptions.md"
+TEACHING = ROOT / "TEACHING.md"
 START, END = "<!-- course: written by tools/teaching.py -->\n\n", "\n\n<!-- end of course -->"
-HEAD = """# Misconceptions
-
-The mistakes that the checks recognise and name. `make grade` counts how many students have made each of them. Each is
-a few lines in `tools/wrong_answers/`, in its notebook's file.
-"""
 Notebooks = dict[Path, nbformat.NotebookNode]
 
 
@@ -48,23 +40,5 @@ def exercise_minutes(notebook: nbformat.NotebookNode) -> list[str]:
     return re.findall(r"^\*\w+ · (\d+) minutes", text, flags=re.MULTILINE)
 
 
-def misconceptions(notebooks: Notebooks) -> str:
-    """The page of the wrong answers that the checks know, by notebook and exercise."""
-    lines = [HEAD]
-    for path, notebook in notebooks.items():
-        mistakes = known(path.stem)
-        lines += [f"## {path.stem}\n", "| exercise | known mistakes |", "|---|---|"]
-        for name in points_of(notebook.cells):
-            if name in mistakes:
-                lines.append(f"| {name} | {', '.join(one.in_words for one in mistakes[name])} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
 if __name__ == "__main__":
-    notebooks = read_notebooks()
-    page = filled(TEACHING.read_text(encoding="utf-8"), notebooks)
-    TEACHING.write_text(page, encoding="utf-8", newline="\n")
-    MISCONCEPTIONS.parent.mkdir(exist_ok=True)
-    MISCONCEPTIONS.write_text(misconceptions(notebooks), encoding="utf-8", newline="\n")
-    print(f"The known mistakes: {MISCONCEPTIONS}")
+    TEACHING.write_text(filled(TEACHING.read_text(encoding="utf-8"), read_notebooks()), encoding="utf-8", newline="\n")

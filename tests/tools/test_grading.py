@@ -1,9 +1,11 @@
 """`make grade`: one class of hand-ins, graded once."""
 
 import csv
+import io
 import os
 import shutil
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import nbformat
@@ -12,6 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.converters import GenerateAssignment
 
 from tools.grading import __main__ as grading
+from tools.grading import execute
 from tools.grading.course import Course
 from tools.grading.execute import name_of
 
@@ -22,8 +25,6 @@ EXERCISES = {
     "two": "def two():\n    return 2",
     "three": "def three():\n    return three_of_setup",
 }
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox of namespaces is Linux's")
 
 
 def marks(name: str, **more: object) -> dict:
@@ -93,56 +94,109 @@ def answered(course: Course, answers: dict[str, str]) -> nbformat.NotebookNode:
     return notebook
 
 
-def hand_in(folder: Path, student: str, notebook: nbformat.NotebookNode) -> None:
-    """Put a student's notebook into a folder with nbgrader's layout."""
-    path = folder / student / NAME / f"{NAME}.ipynb"
-    path.parent.mkdir(parents=True)
-    nbformat.write(notebook, path)
-
-
 WRONG = {
-    "right": {},
     "sign": {"two": "def two():\n    return -2"},
     "raises": {"two": "def two():\n    return helper"},
+    "loops": {"two": "def two():\n    while True:\n        pass"},
     "exits": {"two": "import os\n\ndef two():\n    os._exit(0)"},
+    "setup": {"added to setup": "of_my_own = 2", "two": "def two():\n    return of_my_own"},
 }
 
 
+def canvas_name(student: str, end: str = "ipynb") -> str:
+    """What Canvas calls a student's file."""
+    number = 100 + len(student)
+    return f"{student}_{'LATE_' if student == 'late' else ''}{number}_7{number}_{NAME}-1.{end}"
+
+
 @pytest.fixture(scope="module")
-def graded(course):
-    """The course after `make grade`."""
-    course.config.Execute.timeout = 5
-    for student, changes in WRONG.items():
-        hand_in(course.root / "submitted", student, answered(course, EXERCISES | changes))
-    hand_in(course.root / "submitted", "untouched", answered(course, {}))
-    copied = answered(course, EXERCISES | {"two": "first_part = 2"})
-    place = [name_of(cell) for cell in copied.cells].index("two")
-    copied.cells.insert(
-        place + 1, new_code_cell("def two():\n    return first_part", metadata=marks("two", solution=True))
-    )
-    hand_in(course.root / "submitted", "copied", copied)
-    deleted = answered(course, EXERCISES)
-    deleted.cells = [cell for cell in deleted.cells if name_of(cell) != "two_check"]
-    hand_in(course.root / "submitted", "deleted", deleted)
-    grading.main(["--course", str(course.root), "--seed", "5"])
-    return {one.student: one.exercises for one in course.graded(NAME)}
+def graded(course, tmp_path_factory):
+    """A class's files as Canvas exports them, graded; what was printed."""
+    folder = tmp_path_factory.mktemp("export")
+    notebooks = {student: answered(course, EXERCISES | changes) for student, changes in WRONG.items()}
+    right = EXERCISES | {"written": "an answer in words"}
+    notebooks |= {"right": answered(course, right), "late": answered(course, EXERCISES)}
+    notebooks |= {"untouched": answered(course, {}), "copied": answered(course, EXERCISES | {"two": "part = 2"})}
+    place = [name_of(cell) for cell in notebooks["copied"].cells].index("two")
+    again = new_code_cell("def two():\n    return part", metadata=marks("two", solution=True))
+    notebooks["copied"].cells.insert(place + 1, again)
+    for student, change in {"deleted": None, "changed": "assert True"}.items():
+        notebooks[student] = answered(course, EXERCISES | {"two": "def two():\n    return -2"})
+        check = next(cell for cell in notebooks[student].cells if name_of(cell) == "two_check")
+        if change:
+            check.source = change
+        else:
+            notebooks[student].cells.remove(check)
+    for student, notebook in notebooks.items():
+        nbformat.write(notebook, folder / canvas_name(student))
+    (folder / canvas_name("broken")).write_text("{")
+    (folder / canvas_name("pdf", "pdf")).write_bytes(b"%PDF-1.7")
+    (folder / "notes.txt").write_text("of nobody")
+    archive = shutil.make_archive(str(folder), "zip", folder)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        patch.setenv("ISOLATION", "none")
+        patch.setitem(execute.LONG, NAME, 5)
+        people = ["id,first_name,last_name", *(f"{student}-id,{student}," for student in [*notebooks, "absent"])]
+        (folder / "people.csv").write_text("\n".join(people))
+        words = ["--course", str(course.root), "--seed", "5", "--students", str(folder / "people.csv")]
+        grading.main([*words, "--submissions", archive, "--notebook", NAME])
+    return printed.getvalue()
 
 
-@pytest.mark.slow
-def test_marks_and_messages(graded):
-    points = {student: [ones[name].points for name in EXERCISES] for student, ones in graded.items()}
-    assert points["right"] == points["copied"] == points["deleted"] == [2, 2, 2] and points["untouched"] == [0, 0, 0]
-    assert points["sign"] == points["raises"] == [2, 0, 2]
-    assert graded["sign"]["two"].message == "WrongAnswer: two: the sign is wrong"
-    assert "exits" not in points, "its kernel died: a teacher looks at it"
-
-
-@pytest.mark.slow
-def test_the_pages(graded, course):
+def rows(course: Course) -> dict[str, dict[str, str]]:
+    """The rows of grades.csv, by student."""
     with open(course.root / "grades.csv", encoding="utf-8", newline="") as file:
-        rows = {row["student"]: row for row in csv.DictReader(file)}
-    assert {*rows} == {*graded, "exits"} and rows["exits"][f"{NAME} notes"] == "not graded"
-    assert True and rows["right"][f"{NAME} two (of 2)"] == "2"
-    assert "the sign is wrong" in (course.root / f"{NAME}.html").read_text()
-    page = (course.root / "feedback" / "sign" / NAME / f"{NAME}.html").read_text()
+        return {row["student"].removesuffix("-id"): row for row in csv.DictReader(file)}
+
+
+@pytest.mark.slow
+def test_marks_and_messages(graded, course):
+    table = rows(course)
+    points = {who: [row[f"{NAME} {name} (of 2)"] for name in EXERCISES] for who, row in table.items()}
+    full = ["right", "late", "copied", "setup"]
+    assert {who: points[who] for who in full} == dict.fromkeys(full, ["2"] * 3) and points["untouched"] == ["0"] * 3
+    wrong = ["sign", "raises", "loops", "deleted", "changed"]
+    assert {who: points[who] for who in wrong} == dict.fromkeys(wrong, ["2", "0", "2"])
+    messages = {one.student.removesuffix("-id"): one.exercises["two"].message for one in course.graded(NAME)}
+    assert messages["sign"] == messages["deleted"] == messages["changed"] == "WrongAnswer: two: the sign is wrong"
+    assert "NameError" in messages["raises"] and "does a loop never end?" in messages["loops"]
+    assert messages["untouched"] == "not answered"
+
+
+@pytest.mark.slow
+def test_what_cannot_be_graded_comes_back_with_the_reason(graded, course):
+    table = rows(course)
+    for student, reason in {"exits": "kernel", "broken": "no notebook that can be read", "pdf": f"{NAME}.pdf"}.items():
+        notes, points = table[student][f"{NAME} notes"], table[student][f"{NAME} (of 10)"]
+        folder = student if student in ("broken", "pdf") else f"{student}-id"
+        page = (course.root / "feedback" / folder / NAME / f"{NAME}.html").read_text()
+        assert "not graded" in notes and reason in notes and not points and reason in page
+    assert "notes.txt" in graded and "notes.txt" in (course.root / f"{NAME}.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_table_and_the_pages(graded, course):
+    table = rows(course)
+    assert (
+        table["late"][f"{NAME} notes"].startswith("late") and "not in the class list" in table["pdf"][f"{NAME} notes"]
+    )
+    assert table["absent"][f"{NAME} notes"] == "" and table["absent"]["first_name"] == "absent"
+    assert table["right"][f"{NAME} (of 10)"] == "", "an answer waits to be read"
+    page = (course.root / "feedback" / "sign-id" / NAME / f"{NAME}.html").read_text()
     assert "two: the sign is wrong" in page and SECRET not in page and "LABKIT_CHECK_SEED" not in page
+    report = (course.root / f"{NAME}.html").read_text()
+    assert "the sign is wrong" in report and "SEED=5" in report
+
+
+@pytest.mark.slow
+def test_only_what_is_new_is_graded(graded, course, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ISOLATION", "none")
+    nbformat.write(answered(course, EXERCISES), tmp_path / canvas_name("sign"))
+    nbformat.write(answered(course, EXERCISES), tmp_path / canvas_name("right"))
+    with course.gradebook() as gradebook:
+        gradebook.find_grade("written", NAME, NAME, "right-id").manual_score = 3
+        gradebook.db.commit()
+    grading.main(["--course", str(course.root), "--submissions", str(tmp_path), "--notebook", NAME])
+    printed = capsys.readouterr().out
+    assert f"{NAME} sign-id: graded" in printed and "right-id: graded" not in printed
+    assert rows(course)["sign"][f"{NAME} two (of 2)"] == "2" and rows(course)["right"][f"{NAME} (of 10)"] == "9"

@@ -33,7 +33,7 @@ def figure(**layout):
 
 
 def shown(made):
-    return [one["data"]["text/html"] for one in notebooks.page(made, solutions=True).cells[1].outputs]
+    return [one["data"]["text/html"] for one in notebooks.page(made).cells[1].outputs]
 
 
 def test_a_figure_keeps_its_contents_and_its_words():
@@ -56,26 +56,21 @@ def test_a_widget_is_shown_as_it_is_at_first():
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_students_pages_have_no_solution_and_no_hidden_test(path):
     course = nbformat.read(path, as_version=4)
-    pages = {solutions: notebooks.page(course, solutions) for solutions in (True, False)}
     answers = [answer for cell in course.cells for answer in SOLUTION.findall(cell.source)]
-    teachers, students = ("\n".join(cell.source for cell in pages[solutions].cells) for solutions in (True, False))
-    assert answers and all(answer in teachers and answer.strip() not in students for answer in answers)
+    students = "\n".join(cell.source for cell in notebooks.page(course).cells)
+    assert answers and not [answer for answer in answers if answer.strip() in students]
     assert "### BEGIN" not in students and "check.hidden" not in students and CLAIMS_TITLE not in students
 
 
-def test_what_is_for_teachers_is_not_among_students_documents(tmp_path):
-    pages.gather([], tmp_path / "students", solutions=False)
-    pages.gather([], tmp_path / "teachers", solutions=True)
-    only = {path.relative_to(tmp_path / "teachers") for path in (tmp_path / "teachers").rglob("*")} - {
-        path.relative_to(tmp_path / "students") for path in (tmp_path / "students").rglob("*")
-    }
-    for_teachers = {"TEACHING.md", "sessions.md", "classroom.md", "wider.py"}
-    assert for_teachers <= {path.name for path in only} and "cyclegan.py" not in map(str, only)
+def test_what_is_for_teachers_is_not_among_the_pages(tmp_path):
+    pages.gather([], tmp_path / "site")
+    names = {path.name for path in (tmp_path / "site").rglob("*")}
+    assert not {"TEACHING.md", "sessions.md", "classroom.md", "wider.py"} & names and "cyclegan.py" in names
     text = "[a](../TEACHING.md#x), [b](../data/speedrun/wider.py), [c](../README.md)"
-    assert pages.linked(text, solutions=False) == "a, b, [c](../index.md)"
-    texts = "".join(path.read_text() for path in (tmp_path / "teachers").rglob("*.md"))
+    assert pages.linked(text) == "a, b, [c](../index.md)"
+    texts = "".join(path.read_text() for path in (tmp_path / "site").rglob("*.md"))
     assert not re.search(r"\]\([./]*lab\w+/[^)]*\.py", texts), "a link to the source of a package"
-    assert not list((tmp_path / "teachers").glob("lab*/**/*.py"))
+    assert not list((tmp_path / "site").glob("lab*/**/*.py"))
 
 
 def built(folder):
@@ -87,7 +82,7 @@ def built(folder):
     (source / "index.md").write_text("# Start\n\n```{toctree}\nnotebooks/page\n```\n")
     made = notebook({notebooks.PLOTLY: figure()}, {notebooks.PLOTLY: figure()})
     made.cells[0].source += "\n\n$x_1 = \\big(\\frac{1}{2}\\big)$"
-    nbformat.write(notebooks.page(made, solutions=True), source / "notebooks" / "page.ipynb")
+    nbformat.write(notebooks.page(made), source / "notebooks" / "page.ipynb")
     conf = ROOT / "tools" / "website"
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "-c", conf, source, folder / "site"]
     assert subprocess.run(command, capture_output=True, text=True).stderr == ""

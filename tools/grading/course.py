@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
@@ -13,8 +14,10 @@ from traitlets.config import Config, PyFileConfigLoader
 
 from tools.assignments import ROOT
 from tools.grading.execute import STOPPED, exercise_of, is_wrong, name_of
+from tools.grading.people import CLASS_LIST, read_people
 
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
+LATE, NOT_GRADED = "late.txt", "not_graded.txt"  # beside a notebook whose file Canvas calls late; with the reason
 UNWRITTEN = re.compile("is not (written yet|defined)")  # in the errors of an untouched answer
 
 
@@ -34,7 +37,7 @@ class Exercise:
         """What a teacher should know: crashed, time, memory, ...; refused; marked by hand, or still to be read."""
         notes = []
         if self.message.startswith(STOPPED):
-            notes.append(self.message.split(": ")[1])
+            notes.append("out of time")
         if is_refused(self.message):
             notes.append("refused")
         if self.points is None:
@@ -81,8 +84,26 @@ class Course:
         return points_of(self.cells(notebook))
 
     def submitted(self, notebook: str) -> list[str]:
-        """The students who handed a notebook in."""
-        return sorted(path.parts[-3] for path in self.root.glob(f"submitted/*/{notebook}/{notebook}.ipynb"))
+        """The students who handed a notebook in, or another file in its place."""
+        return sorted(path.parts[-2] for path in self.root.glob(f"submitted/*/{notebook}"))
+
+    def people(self) -> pd.DataFrame:
+        """The class list that was given last, see `read_people`; without rows if there is none."""
+        path = self.root / CLASS_LIST
+        return read_people(path) if path.exists() else pd.DataFrame(columns=["id"])
+
+    def handed_in(self, student: str, notebook: str) -> Path:
+        """The file that a student handed in as this notebook."""
+        return self.root / "submitted" / student / notebook / f"{notebook}.ipynb"
+
+    def autograded(self, student: str, notebook: str) -> Path:
+        """The graded notebook."""
+        return self.root / "autograded" / student / notebook / f"{notebook}.ipynb"
+
+    def not_graded(self, notebook: str) -> dict[str, str]:
+        """The students whose notebook could not be graded, with the reason."""
+        files = self.root.glob(f"submitted/*/{notebook}/{NOT_GRADED}")
+        return {path.parts[-3]: path.read_text(encoding="utf-8") for path in files}
 
     def graded(self, notebook: str) -> list[Graded]:
         """The graded submissions of a notebook."""
@@ -90,12 +111,13 @@ class Course:
         with self.gradebook() as gradebook:
             submissions = {one.student.id: one for one in gradebook.notebook_submissions(notebook, notebook)}
             for student in self.submitted(notebook):
-                path = Path(student, notebook, f"{notebook}.ipynb")
-                if student not in submissions or not (self.root / "autograded" / path).exists():
+                path = self.autograded(student, notebook)
+                if student not in submissions or not path.exists():
                     continue
-                cells = nbformat.read(self.root / "autograded" / path, as_version=4).cells
+                cells = nbformat.read(path, as_version=4).cells
                 exercises = {one.name: one for one in read(submissions[student], cells)}
-                notes = [one.note for one in exercises.values() if one.note]
+                late = self.handed_in(student, notebook).with_name(LATE).exists()
+                notes = ["late"] * late + [one.note for one in exercises.values() if one.note]
                 found.append(Graded(student, exercises, notes))
         return found
 

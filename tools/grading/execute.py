@@ -1,25 +1,28 @@
-"""nbgrader's preprocessors of this course: what it does to a submission before it runs it.
+"""nbgrader's preprocessors of this course: what it does to a submission before and while it runs it.
 
 `nbgrader_config.py` puts them beside nbgrader's own, so `nbgrader autograde` and formgrader have them, too. nbgrader
 calls `preprocess` of each, which takes a notebook and nbgrader's resources, and returns both.
 """
 
 import ast
+import os
+import secrets
 from contextlib import suppress
-from copy import deepcopy
-from itertools import takewhile
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.preprocessors import NbGraderPreprocessor
+from nbgrader.preprocessors import Execute, NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_locked, is_solution
 
 from labcourse.check.cells import needed, plain
+from tools.grading.container import run_in_container
 
-STOPPED = "TimeoutError"  # the name of the error of a cell that was not run to its end
+STOPPED = "CellTimeoutError"  # nbgrader's name for the error of a cell that was not run to its end
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PLOTLY_RENDERER": "plotly_mimetype"}
+LONG = {"12_speedrun": 3600}  # seconds for a cell of a notebook whose answers train
 Conversion = tuple[NotebookNode, dict]
 
 
@@ -49,71 +52,26 @@ class CoursePreprocessor(NbGraderPreprocessor):
 
 
 class RestoreCells(CoursePreprocessor):
-    """Makes one answer of a copied or split one, which nbgrader cannot grade, and puts deleted checks back.
+    """Gives each of the course's cells its marks again, once, and puts deleted ones back.
 
-    What a student wrote into a setup cell, which nbgrader restores, becomes a cell after it. What was written in new
-    cells around the answer to a question in words becomes a part of it. nbgrader's notes in a cell are the course's.
+    Of a cell that was copied or split the first part keeps the marks; the others run as the student's own. What a
+    student wrote into a setup cell, which nbgrader restores, becomes a cell after it.
     """
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
-        """A notebook that has each answer at most once and each check once, in any order."""
-        unite(nb)
-        released = self.released_cells(resources)
-        own = {name_of(cell): cell for cell in released if name_of(cell)}
-        take_from_beside(nb, released)
+        """A notebook that has each answer and each check once, in any order."""
+        own = {name_of(cell): cell for cell in self.released_cells(resources) if name_of(cell)}
         setup = {line for cell in own.values() if is_setup(cell) for line in statements(cell.source)}
+        missing = dict(own)
         for cell in [*nb.cells]:
-            if name_of(cell) not in own:  # not the course's, or of an older version of it
+            if not (released := missing.pop(name_of(cell), None)):  # not the course's, or there already
                 cell.metadata.pop("nbgrader", None)
                 continue
-            cell.metadata["nbgrader"] = own[name_of(cell)].metadata.nbgrader  # which other programs may have changed
+            cell.metadata["nbgrader"] = released.metadata.nbgrader  # which other programs may have changed
             if is_setup(cell) and (added := [line for line in statements(cell.source) if line not in setup]):
                 nb.cells.insert(nb.cells.index(cell) + 1, new_code_cell("\n".join(added)))
-        present = {name_of(cell) for cell in nb.cells}
-        nb.cells += [cell for name, cell in own.items() if is_grade(cell) and name not in present]
+        nb.cells += [cell for cell in missing.values() if is_grade(cell)]
         return nb, resources
-
-
-def copies(nb: NotebookNode) -> dict[str, list[NotebookNode]]:
-    """The marked cells that a notebook has more than once, as JupyterLab makes them of a copied or split cell."""
-    found: dict[str, list[NotebookNode]] = {}
-    for cell in nb.cells:
-        found.setdefault(name_of(cell), []).append(cell)
-    return {name: cells for name, cells in found.items() if name and len(cells) > 1}
-
-
-def unite(nb: NotebookNode) -> None:
-    """Make one cell of the copies of a cell: of an answer, all parts above its check, in the order they run in."""
-    for name, cells in copies(nb).items():
-        names = [*map(name_of, nb.cells), f"{name}_check"]
-        parts = [cell for cell in nb.cells[: names.index(f"{name}_check")] if name_of(cell) == name] or cells
-        if is_solution(parts[0]):
-            parts[0].source = "\n\n".join(cell.source for cell in parts)
-        for cell in cells:
-            if cell is not parts[0]:
-                del cell.metadata["nbgrader"]
-
-
-def take_from_beside(nb: NotebookNode, released: list[NotebookNode]) -> None:
-    """Add to each written answer what stands in the student's own text cells below and above it.
-
-    Of an answer that was left as released these may be code cells, too. One that was deleted comes back first.
-    """
-    texts = {cell.source for cell in released}
-    for number, question in enumerate(released):
-        if not (is_grade(question) and is_solution(question)):
-            continue
-        if name_of(question) not in map(name_of, nb.cells):
-            earlier = {name_of(cell) or cell.source for cell in released[:number]}
-            places = [place for place, cell in enumerate(nb.cells) if (name_of(cell) or cell.source) in earlier]
-            nb.cells.insert(max(places, default=-1) + 1, deepcopy(question))
-        place = [*map(name_of, nb.cells)].index(name_of(question))
-        answer, sides = nb.cells[place], (nb.cells[:place][::-1], nb.cells[place + 1 :])
-        own = [[*takewhile(lambda one: not name_of(one) and one.source not in texts, side)] for side in sides]
-        if answer.source != question.source or any(one.cell_type != "code" for side in own for one in side):
-            own = [[one for one in side if one.cell_type != "code"] for side in own]
-        above, below = ([one.source for one in side if one.source.strip()] for side in own)
-        answer.source = "\n\n".join([*above[::-1], answer.source, *below])
 
 
 def statements(source: str) -> list[str]:
@@ -148,6 +106,27 @@ class OnlyExercises(CoursePreprocessor):
             if cell.cell_type == "code" and id(cell) not in wanted:
                 cell.metadata.setdefault("tags", []).append("skip-execution")
         return nb, resources
+
+
+class RunExercises(Execute):
+    """nbgrader's Execute, in a container. The variable ISOLATION=none does without one."""
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
+        """The notebook with the outputs of its cells; raises RuntimeError if it could not be run to its end."""
+        self.timeout = LONG.get(resources["nbgrader"]["notebook"], self.timeout)
+        os.environ.update(ENVIRONMENT, LABKIT_CHECK_SEED=str(class_seed(Path(CourseDirectory(parent=self).root))))
+        if os.environ.get("ISOLATION") == "none":
+            return super().preprocess(nb, resources)
+        run_in_container(nb, {"timeout": self.timeout, "error_on_timeout": self.error_on_timeout})
+        return nb, resources
+
+
+def class_seed(course: Path) -> int:
+    """The number from which the checks draw, for all students and notebooks of a course; drawn itself at first."""
+    path = course / "seed.txt"
+    if not path.exists():
+        path.write_text(f"{secrets.randbelow(2**31)}\n", encoding="utf-8")
+    return int(path.read_text(encoding="utf-8"))
 
 
 def is_wrong(check: NotebookNode) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from tools.grading.course import RIGHT, Course, is_refused
+from tools.grading.execute import class_seed
 from tools.mistakes import WRONG_ANSWERS, known
 
 pd.set_option("display.max_colwidth", None)  # messages are not cut
@@ -29,6 +30,7 @@ table {{ border-collapse: collapse; width: 100% }}
 td, th {{ border-bottom: 1px solid #8888; padding: .3em .6em; text-align: left; vertical-align: top }}
 </style>
 <h1>{title}</h1>
+<p>{text}</p>
 {sections}
 </html>
 """
@@ -50,8 +52,13 @@ def mistake(message: str, known: dict[str, str]) -> str:
     return READABLE.get(found[0], found[0]) if found else OTHER if wrong else message
 
 
-def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path = WRONG_ANSWERS) -> None:
-    """Write the report on a notebook as a page of HTML: how many made which mistake, and whose answers are alike."""
+def write_class(course: Course, notebook: str, left: dict[str, str], wrong_answers: Path = WRONG_ANSWERS) -> Path:
+    """Write the report on a notebook as a page of HTML: how many made which mistake, and what was not graded.
+
+    Args:
+        left: files that belong to nobody, with the reason.
+    """
+    path = course.root / f"{notebook}.html"
     mistakes, graded, sections = known(notebook, wrong_answers), course.graded(notebook), []
     for exercise in course.exercises(notebook):
         names = defaultdict(list)
@@ -64,8 +71,18 @@ def write_class(course: Course, notebook: str, path: Path, wrong_answers: Path =
         counts = pd.DataFrame({"students": groups.size(), "messages": groups.agg(different)})
         title = f"{exercise}: {len(messages) - len(wrong)} of {len(messages)} right"
         sections.append(part(title, counts.sort_values("students", ascending=False).rename_axis("mistake")))
-    title = html.escape(f"{notebook}: what the class knows")
-    path.write_text(PAGE.format(title=title, sections="\n".join(sections)), encoding="utf-8")
+    reasons = pd.Series(left | course.not_graded(notebook), dtype=str).rename_axis("file or student").to_frame("reason")
+    sections.append(part(f"Not graded: {len(reasons)}", reasons))
+    about = f"The checks drew from SEED={class_seed(course.root)}."
+    write_page(path, f"{notebook}: what the class knows", about, *sections)
+    return path
+
+
+def write_page(path: Path, title: str, text: str, *sections: str) -> None:
+    """Write a page of HTML, which runs and loads nothing."""
+    page = PAGE.format(title=html.escape(title), text=html.escape(text), sections="\n".join(sections))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
 
 
 def part(title: str, table: pd.DataFrame) -> str:
@@ -78,10 +95,37 @@ def different(messages: pd.Series) -> str:
     return " · ".join(messages.unique()[:5])
 
 
-def write_marks(course: Course, path: Path) -> None:
-    """Write the marks of all notebooks that any student handed in; empty where a student did not."""
-    tables = [marks(course, notebook) for notebook in course.released() if course.submitted(notebook)]
-    pd.concat(tables, axis=1).sort_index().to_csv(path, index_label="student", float_format="%g")
+def write_marks(course: Course) -> None:
+    """Write grades.csv, the marks of all notebooks so far, and canvas.csv if the class list is Canvas's gradebook.
+
+    Everybody in the class list has a row, empty where nothing was handed in.
+    """
+    people = course.people()
+    tables = [people.reindex(columns=["last_name", "first_name"] if len(people) else [])]
+    tables += [marks(course, notebook) for notebook in course.released() if course.submitted(notebook)]
+    table = pd.concat(tables, axis=1).sort_index()
+    table.to_csv(course.root / "grades.csv", index_label="student", float_format="%g")
+    if "Student" in people:
+        write_for_canvas(course, table, people)
+
+
+def write_for_canvas(course: Course, table: pd.DataFrame, people: pd.DataFrame) -> None:
+    """Write the sums as Canvas imports them: of a notebook into the assignment that has its name in its own.
+
+    Args:
+        table: as `write_marks` writes it.
+        people: the gradebook that Canvas exported.
+    """
+    exported, names, possible = people.copy(), [], {"Student": "    Points Possible"}
+    for notebook in course.released():
+        most = sum(course.exercises(notebook).values())
+        if (total := f"{notebook} (of {most:g})") in table:
+            names += [next((one for one in exported if re.fullmatch(rf".*{notebook}.* \(\d+\)", one)), notebook)]
+            exported[names[-1]], possible[names[-1]] = table[total], most
+    graded = exported.dropna(subset=names, how="all")
+    columns = [one for one in ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", *names) if one in exported]
+    rows = pd.concat([pd.DataFrame([possible]), graded])[columns]
+    rows.to_csv(course.root / "canvas.csv", index=False, float_format="%g")
 
 
 def marks(course: Course, notebook: str) -> pd.DataFrame:
@@ -89,12 +133,14 @@ def marks(course: Course, notebook: str) -> pd.DataFrame:
 
     The sum is empty as long as a teacher has to read an answer.
     """
-    submitted, most = course.submitted(notebook), course.exercises(notebook)
+    submitted, most, people = course.submitted(notebook), course.exercises(notebook), course.people()
     table = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
-    notes = dict.fromkeys(submitted, ["not graded"])
+    notes = {student: [f"not graded: {why}"] for student, why in course.not_graded(notebook).items()}
     for one in course.graded(notebook):
         table.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
         notes[one.student] = one.notes
+    for student in submitted if len(people) else []:
+        notes[student] += [] if student in people.index else ["not in the class list"]
     table.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()]
     table[f"{notebook} (of {sum(most.values()):g})"] = table.sum(axis=1, skipna=False)
     table[f"{notebook} notes"] = pd.Series({student: "; ".join(found) for student, found in notes.items()})

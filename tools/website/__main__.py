@@ -1,10 +1,9 @@
 """Build the site of the course, static pages that open from a file: out/site/index.html.
 
     python -m tools.website [notebooks/04_two_streams.ipynb ...]      # or: make site; default: all of notebooks/
-    python -m tools.website --solutions                               # or: make site SOLUTIONS=1; for teachers
 
 Runs the notebooks, and keeps them in out/website/executed until they, labkit or data/ change. Then Sphinx makes the
-pages: without solutions, hidden tests and what else is for teachers, unless it is asked for them.
+pages: without solutions, hidden tests and what else is for teachers.
 """
 
 import argparse
@@ -25,12 +24,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     everything = sorted((ROOT / "notebooks").glob("*.ipynb"))
     parser.add_argument("notebooks", nargs="*", type=Path, default=everything)
-    parser.add_argument("--solutions", action="store_true", help="show solutions and pages for teachers")
     parser.add_argument("--links", action="store_true", help="check the links to other sites, and build nothing")
     arguments = parser.parse_args()
     with ProcessPoolExecutor(AT_A_TIME) as pool:
         ran = list(pool.map(executed, [path.resolve() for path in arguments.notebooks]))
-    gather(ran, WORK / "source", arguments.solutions)
+    gather(ran, WORK / "source")
     builder, folder = ("linkcheck", WORK / "links") if arguments.links else ("html", SITE)
     shutil.rmtree(folder, ignore_errors=True)  # no old page stays
     strict = ["-W", "--keep-going"] if arguments.notebooks == everything else []  # else some links lead nowhere

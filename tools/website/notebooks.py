@@ -58,18 +58,16 @@ def executed(path: Path) -> Path:
     return done
 
 
-def page(notebook: NotebookNode, solutions: bool) -> NotebookNode:
-    """A notebook that was run, with plain outputs, and without what students are to find out unless `solutions`."""
-    notebook = nbformat.from_dict(notebook)
-    if not solutions:
-        notebook = without_solutions(notebook)
+def page(notebook: NotebookNode) -> NotebookNode:
+    """A notebook that was run, with plain outputs, and without what students are to find out."""
+    notebook = without_solutions(nbformat.from_dict(notebook))
     states = notebook.metadata.get("widgets", {}).get(STATES, {}).get("state", {})
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
         if cell.cell_type != "code":
             continue
-        if words := folded(cell):
-            cell.metadata["mystnb"] = {"code_prompt_show": words, "code_prompt_hide": words}
+        if cell.source.startswith("# @title Setup"):
+            cell.metadata["mystnb"] = {"code_prompt_show": "Setup", "code_prompt_hide": "Setup"}
             cell.metadata["tags"] = ["hide-input"]
         cell.outputs = [plain for output in cell.outputs if (plain := plain_output(output, states))]
     notebook.cells[0].source += PROGRAM
@@ -87,15 +85,6 @@ def without_solutions(notebook: NotebookNode) -> NotebookNode:
     for clear in (ClearSolutions, ClearHiddenTests):
         notebook, _ = clear(config=config).preprocess(notebook, {})
     return notebook
-
-
-def folded(cell: NotebookNode) -> str:
-    """The words shown instead of a cell's code; empty if the code is shown."""
-    if cell.source.startswith("# @title Setup"):
-        return "Setup"
-    if "### BEGIN SOLUTION" in cell.source:
-        return "A solution"
-    return "Checked: the numbers in the text above" if "claims" in cell.metadata.get("tags", []) else ""
 
 
 def plain_output(output: NotebookNode, states: dict[str, Any]) -> NotebookNode | None:

@@ -40,13 +40,12 @@ MODULES = {"labkit.models.step", "labkit.ranks", "labkit.sweeps", "labtrace.even
 API = sorted(PACKAGES - {"labkit.commands"} | MODULES)
 
 
-def gather(executed: list[Path], source: Path, solutions: bool) -> None:
+def gather(executed: list[Path], source: Path) -> None:
     """Put everything that Sphinx reads into the folder `source`.
 
     Args:
         executed: the notebooks that were run.
         source: is emptied first, so that no old page stays.
-        solutions: whether teachers read the pages, or students.
     """
     shutil.rmtree(source, ignore_errors=True)
     for folder in FOLDERS:
@@ -57,23 +56,21 @@ def gather(executed: list[Path], source: Path, solutions: bool) -> None:
     shutil.copy(ROOT / "README.md", source / START)
     (source / "notebooks").mkdir()
     for path in executed:
-        notebook = page(nbformat.read(path, as_version=4), solutions)
+        notebook = page(nbformat.read(path, as_version=4))
         nbformat.write(notebook, source / "notebooks" / path.name)
-    if not solutions:
-        for path in [path for path in source.rglob("*") if TEACHERS.fullmatch(path.relative_to(source).as_posix())]:
-            path.unlink()
+    for path in [path for path in source.rglob("*") if TEACHERS.fullmatch(path.relative_to(source).as_posix())]:
+        path.unlink()
     for path in source.rglob("*.md"):
         text = re.sub(BADGE, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        path.write_text(linked(text, solutions), encoding="utf-8")
+        path.write_text(linked(text), encoding="utf-8")
     write_api(source / "api")
     write_contents(source)
 
 
-def linked(text: str, solutions: bool) -> str:
+def linked(text: str) -> str:
     """A document's text: links to the README lead to the start page, and links to what is not there, nowhere."""
     text = re.sub(r"\]\(((?:\.\./)*)README\.md", rf"](\1{START}", text)
-    absent = SOURCES.pattern if solutions else f"{SOURCES.pattern}|{TEACHERS.pattern}"
-    return re.sub(rf"\[([^\]]*)\]\((?:\.\./)*(?:{absent})[^)]*\)", r"\1", text)
+    return re.sub(rf"\[([^\]]*)\]\((?:\.\./)*(?:{SOURCES.pattern}|{TEACHERS.pattern})[^)]*\)", r"\1", text)
 
 
 def write_api(folder: Path) -> None:
