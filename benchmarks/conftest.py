@@ -1,7 +1,6 @@
-"""Benchmarks share the tests' helpers, and write what they measured, with its stamp, to out/bench."""
+"""Benchmarks write what they measured, with its stamp, to out/bench."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from labkit.stamp import stamp
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("", "measure", "variants")]  # plain_loop, killing
 torch.set_num_threads(1)
 
 

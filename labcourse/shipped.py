@@ -31,7 +31,7 @@ DATA = Path(__file__).parents[1] / "data"  # in a clone; an installed package ha
 PUBLIC = DATA / "traces" / "public"  # recordings by others
 GPU_TRACE_SETTINGS = {"model": "CycleGAN", "benchmark": True, "tf32": "default", "size": 256}  # by `gpu_trace`
 BENCHMARK_OFF = "benchmark_off_"  # begins the names of recordings without cuDNN's benchmark mode
-STUDY_PICTURES = 9  # test pictures in each row that benchmarks/authoring/studies.py kept
+STUDY_PICTURES = 9  # test pictures in each row of quality/STUDY/*.png
 NOT_SHIPPED = "is not shipped here: use a clone of labkit. Its data/README.md names the tools that make it."
 
 

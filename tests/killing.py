@@ -1,4 +1,4 @@
-"""Trains through the command line, kills it without warning, and goes on: for a test and a benchmark."""
+"""Trains through the command line, kills it without warning, and continues."""
 
 import os
 import random
@@ -33,22 +33,19 @@ def train_unbroken(folder: Path, steps: int) -> dict:
     return checkpoints.load(folder)
 
 
-def train_killed(folder: Path, kills: int, steps: int, seed: int) -> tuple[dict, list[int]]:
-    """The checkpoint of a run that is killed at `kills` random moments, and the step that each kill left it at."""
-    chance, left_at = random.Random(seed), []
-    while len(left_at) < kills:
-        process = start(folder, steps)
-        while not (folder / checkpoints.FILE).exists() and process.is_alive():
-            time.sleep(0.01)
-        before = checkpoints.load(folder)["done"]
-        target = min(steps - 1, before + chance.randrange(1, 4))  # kill in the steps and writes that follow this one
-        while process.is_alive() and checkpoints.load(folder)["done"] < target:
-            time.sleep(0.005)
-        time.sleep(chance.random() * 0.2)
-        assert process.is_alive(), "the run ended before it could be killed: take more steps"
-        os.killpg(process.pid, signal.SIGKILL)
-        process.join()
-        left_at.append(checkpoints.load(folder)["done"])
+def train_killed(folder: Path, steps: int, seed: int) -> tuple[dict, int]:
+    """The checkpoint of a run that is killed at a random moment, and the step that this left it at."""
+    chance, process = random.Random(seed), start(folder, steps)
+    while not (folder / checkpoints.FILE).exists() and process.is_alive():
+        time.sleep(0.01)
+    target = checkpoints.load(folder)["done"] + chance.randrange(1, 4)  # in the steps and writes that follow this one
+    while process.is_alive() and checkpoints.load(folder)["done"] < target:
+        time.sleep(0.005)
+    time.sleep(chance.random() * 0.2)
+    assert process.is_alive(), "the run ended before it could be killed: take more steps"
+    os.killpg(process.pid, signal.SIGKILL)
+    process.join()
+    left_at = checkpoints.load(folder)["done"]
     return train_unbroken(folder, steps), left_at
 
 

@@ -79,12 +79,10 @@ def everything(folder: Path) -> dict:
     """The baseline, and every speed-up that composes, shared by these ranks."""
     SPEEDUPS["compile"].backend = "eager"  # traced, and run as it is
     instead_of_kernels(pytest.MonkeyPatch())
-    answers = {"": trained("data_parallel")}
-    if ranks.count() == 2:
-        answers |= {name: trained(name, "data_parallel", steps=4) for name in COMPOSABLE}
-        answers["pools"] = pools()
-        answers["compared"] = compared()
-        train_up_to(8, folder)
+    answers = {"": trained("data_parallel")} | {name: trained(name, "data_parallel", steps=4) for name in COMPOSABLE}
+    answers["pools"] = pools()
+    answers["compared"] = compared()
+    train_up_to(8, folder)
     return answers
 
 

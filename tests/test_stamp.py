@@ -1,15 +1,21 @@
 """A stamp says what a result was measured on, as it is at that moment."""
 
 import functools
+import gzip
 import json
+import re
 import subprocess
+from pathlib import Path
 
+import pytest
 import torch
 from tiny import two_layers
 
 import labkit
 import labtrace.stamp
 from labkit.stamp import stamp
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 def test_training_timing_and_recording_let_cudnn_search_and_restore_the_flag(tiny, batch, tmp_path, monkeypatch):
@@ -41,3 +47,27 @@ def test_the_commit_is_that_of_labkit_s_own_clone(tmp_path, monkeypatch):
     for file, known in (("labtrace/stamp.py", True), ("environment/site-packages/labtrace/stamp.py", False)):
         monkeypatch.setattr(labtrace.stamp, "__file__", str(tmp_path / file))
         assert bool(stamp()["commit"]) is known
+
+
+def git(*arguments):
+    return subprocess.run(["git", "-C", str(DATA), *arguments], capture_output=True, text=True)
+
+
+def in_history(commit):
+    return git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
+
+
+def test_history_holds_the_program_of_each_file_in_data():
+    """Of the commit in the file's stamp, or of another one where this has uncommitted changes or is not in history."""
+    if git("rev-parse", "--is-shallow-repository").stdout != "false\n":
+        pytest.skip("this is a shallow clone, or none: it lacks the history")
+    text = (DATA / "README.md").read_text(encoding="utf-8").partition("## Commits")[2]
+    made = {}
+    for files, commit, program in re.findall(r"^\| (`.+`) \| `(.+)` \| `(.+)` \|$", text, re.M):
+        assert in_history(commit) and not git("cat-file", "-e", f"{commit}:{program}").returncode, program
+        made |= {file: commit for pattern in re.findall("`(.+?)`", files) for file in DATA.glob(pattern)}
+    for file in [*DATA.rglob("*.json"), *DATA.rglob("*.json.gz")]:
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as opened:
+            stamped = re.search(r'"commit": ?"(.+?)"', opened.read())
+        if stamped:  # recordings by others have none
+            assert made[file] == stamped[1] or stamped[1].endswith("+") or not in_history(stamped[1]), file

@@ -1,10 +1,11 @@
-"""Ranks under torchrun that die or are stopped. `make bench` kills ten, compares the bits, and lets one hang."""
+"""Ranks under torchrun that die, hang or are stopped."""
 
 import os
 import signal
 import sys
 import time
 
+import psutil
 import pytest
 import torchrun
 
@@ -38,3 +39,13 @@ def test_a_killed_rank_is_started_again_a_second_run_is_refused_and_ctrl_c_saves
     done = checkpoints.load(tmp_path)["done"]
     assert f"stopped after step {done} of 10000; saved in {tmp_path}" in said, said
     assert len(checkpoints.load(tmp_path)["losses"]["G_A"]) == done, "no step is missing, and none is there twice"
+
+
+def test_a_rank_that_hangs_ends_the_others_with_one_message(tmp_path):
+    run = torchrun.start(tmp_path, 10_000)
+    torchrun.wait_for_step(tmp_path, 1, run)
+    everyone = psutil.Process(run.pid).children(recursive=True)
+    os.kill(torchrun.workers(run)[1].pid, signal.SIGSTOP)
+    (message,) = ours(torchrun.ended(run, tmp_path, 120))
+    assert "rank 0 of 2: another rank ended, or did not answer for 8 seconds" in message
+    assert run.returncode != 0 and not psutil.wait_procs(everyone, timeout=15)[1]

@@ -1,4 +1,4 @@
-"""Trains in two ranks under torchrun, and kills or stops one of them: for tests and a benchmark."""
+"""Trains in two ranks under torchrun, and kills or stops one of them."""
 
 import os
 import subprocess
@@ -26,13 +26,11 @@ def command(folder: Path, steps: int) -> list[str]:
     return [*TRAIN.split(), "--steps", str(steps), *where]
 
 
-def start(
-    folder: Path, steps: int, *options: str, where: tuple[str, ...] = ("--standalone", "--nproc-per-node=2"), **more
-) -> subprocess.Popen:
+def start(folder: Path, steps: int, *options: str, **more) -> subprocess.Popen:
     """Such a run in two ranks, under torchrun, which writes its messages to a file: a full pipe would stop it."""
     arguments = command(folder, steps)  # makes the folder, too
     script = str(Path(__file__).parent / "training" / "impatient.py")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", *where, *options, script]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options, script]
     with open(folder / "messages", "a") as messages:
         return subprocess.Popen(
             [*torchrun, *arguments],

@@ -191,7 +191,7 @@ class Recorder(InRanges):
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         result = super().__torch_dispatch__(operator, types, args, kwargs)
-        if call := call_on("meta", operator, args, kwargs, result):
+        if call := _call(operator, args, kwargs, result):
             formula = FLOPS.get(operator.overloadpacket)  # there is none for operators that only move data
             flops = formula(*args, **kwargs, out_val=result) if formula else 0
             view = operator.is_view
@@ -234,14 +234,14 @@ class Call(NamedTuple):
         return str(self.outputs[0].dtype).removeprefix("torch.")
 
 
-def call_on(device_type: str, operator: Any, args: tuple, kwargs: dict, result: Any) -> Call | None:
-    """The call that a `TorchDispatchMode` sees, if this type of device runs it, or None for the host's own."""
+def _call(operator: Any, args: tuple, kwargs: dict, result: Any) -> Call | None:
+    """The call that a `TorchDispatchMode` sees, if the meta device runs it, or None for the host's own."""
     inputs = _tensors_in([args, kwargs])
     outputs = _tensors_in(result) or _tensors_in(args[:1])  # _foreach operators write to their first list
-    if operator.namespace not in NAMESPACES or not outputs or outputs[0].device.type != device_type:
+    if operator.namespace not in NAMESPACES or not outputs or outputs[0].device.type != "meta":
         return None
     name = operator.name().partition(".")[0]
-    if inputs and all(tensor.device.type != device_type for tensor in inputs):
+    if inputs and all(tensor.device.type != "meta" for tensor in inputs):
         name = UPLOAD
     elif name == "aten::native_batch_norm" and not args[5]:
         name = EVAL_BATCH_NORM

@@ -1,4 +1,4 @@
-"""Signals and deaths that reach more than the process that trains. `make bench` sends each to real runs."""
+"""Signals and deaths that reach more than the process that trains."""
 
 import multiprocessing
 import os

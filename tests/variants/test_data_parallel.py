@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """What two ranks trained; four of them, which take a machine's time, are a benchmark."""
+    """What two ranks trained."""
     folder = tmp_path_factory.mktemp("ranks")
     train_up_to(4, folder)
     two = run(2, everything, folder)
