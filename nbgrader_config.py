@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor, SanitizeHTML
+from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor
+from nbconvert.preprocessors.sanitize import SanitizeHTML
 from nbgrader.preprocessors import (
     AssignLatePenalties,
     CheckCellMetadata,
@@ -34,7 +35,7 @@ c.ClearSolutions.code_stub = {"python": "# TODO: your code here\nraise NotImplem
 
 # When a submission is graded: cells are restored, then those run that exercises need.
 # The lists are nbgrader's, but for RestoreCells, OnlyExercises, and RunExercises in the place of Execute.
-c.Execute.timeout = 60  # seconds for a cell
+c.Execute.timeout = 30  # seconds for a cell
 c.Execute.extra_arguments = ["--HistoryManager.hist_file=:memory:", "--log-level=ERROR"]
 c.Execute.error_on_timeout = {
     "ename": STOPPED,

@@ -94,6 +94,7 @@ def answered(course: Course, answers: dict[str, str]) -> nbformat.NotebookNode:
     return notebook
 
 
+RIGHT = EXERCISES | {"written": "an answer in words"}
 WRONG = {
     "sign": {"two": "def two():\n    return -2"},
     "raises": {"two": "def two():\n    return helper"},
@@ -114,8 +115,7 @@ def graded(course, tmp_path_factory):
     """A class's files as Canvas exports them, graded; what was printed."""
     folder = tmp_path_factory.mktemp("export")
     notebooks = {student: answered(course, EXERCISES | changes) for student, changes in WRONG.items()}
-    right = EXERCISES | {"written": "an answer in words"}
-    notebooks |= {"right": answered(course, right), "late": answered(course, EXERCISES)}
+    notebooks |= {"right": answered(course, RIGHT), "late": answered(course, EXERCISES)}
     notebooks |= {"untouched": answered(course, {}), "copied": answered(course, EXERCISES | {"two": "part = 2"})}
     place = [name_of(cell) for cell in notebooks["copied"].cells].index("two")
     again = new_code_cell("def two():\n    return part", metadata=marks("two", solution=True))
@@ -192,7 +192,7 @@ def test_the_table_and_the_pages(graded, course):
 def test_only_what_is_new_is_graded(graded, course, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ISOLATION", "none")
     nbformat.write(answered(course, EXERCISES), tmp_path / canvas_name("sign"))
-    nbformat.write(answered(course, EXERCISES), tmp_path / canvas_name("right"))
+    nbformat.write(answered(course, RIGHT), tmp_path / canvas_name("right"))
     with course.gradebook() as gradebook:
         gradebook.find_grade("written", NAME, NAME, "right-id").manual_score = 3
         gradebook.db.commit()

@@ -25,6 +25,7 @@ from tools.grading import container, report
 from tools.grading.course import LATE, NOT_GRADED, Course
 from tools.grading.people import CLASS_LIST, read_people
 
+KERNEL_DIED = "an answer ended the kernel, by exit() or by taking all memory"  # nbclient has two words for it
 ERROR = re.compile(r"^\s*(?:\w+\.)*(?:\w+Error|\w+Exception|MissingEntry): (.+)", re.MULTILINE)
 
 
@@ -77,7 +78,7 @@ def grade(course: Course, notebook: str, student: str) -> None:
     path.with_name(NOT_GRADED).unlink(missing_ok=True)
     try:
         nbformat.validate(nbformat.read(path, as_version=4))
-        why = run(course, Autograde, notebook, student)[1]
+        why = run(course, Autograde, notebook, student)[1].replace("Kernel died", KERNEL_DIED)
     except FileNotFoundError:
         others = sorted(one.name for one in path.parent.iterdir() if one.name != LATE)
         why = f"{others[0]} was handed in: hand in the notebook itself, {path.name}"

@@ -13,12 +13,12 @@ from nbgrader.utils import is_grade
 from traitlets.config import Config, PyFileConfigLoader
 
 from tools.assignments import ROOT
-from tools.grading.execute import STOPPED, exercise_of, is_wrong, name_of
+from tools.grading.execute import STOPPED, error_of, exercise_of, name_of
 from tools.grading.people import CLASS_LIST, read_people
 
 RIGHT, UNTOUCHED, UNREAD = "right", "not answered", "to be read"
 LATE, NOT_GRADED = "late.txt", "not_graded.txt"  # beside a notebook whose file Canvas calls late; with the reason
-UNWRITTEN = re.compile("is not (written yet|defined)")  # in the errors of an untouched answer
+UNWRITTEN = re.compile("is not (written yet|defined)|^NotImplementedError")  # in the errors of an untouched answer
 
 
 @dataclass
@@ -148,7 +148,7 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exerc
         telling = [
             error for kind in (f"{STOPPED}: ", "WrongAnswer: ", "") for error in errors if error.startswith(kind)
         ]
-        wrong = check.cell_type != "code" or is_wrong(check)
+        wrong = check.cell_type != "code" or bool(error_of(check))
         if wrong and name in untouched and (not telling or any(UNWRITTEN.search(one) for one in telling)):
             message = UNTOUCHED
         elif points is None:

@@ -116,8 +116,11 @@ class RunExercises(Execute):
         self.timeout = LONG.get(resources["nbgrader"]["notebook"], self.timeout)
         os.environ.update(ENVIRONMENT, LABKIT_CHECK_SEED=str(class_seed(Path(CourseDirectory(parent=self).root))))
         if os.environ.get("ISOLATION") == "none":
-            return super().preprocess(nb, resources)
-        run_in_container(nb, {"timeout": self.timeout, "error_on_timeout": self.error_on_timeout})
+            nb, resources = super().preprocess(nb, resources)
+        else:
+            run_in_container(nb, {"timeout": self.timeout, "error_on_timeout": self.error_on_timeout})
+        if broken := next((cell for cell in nb.cells if is_setup(cell) and error_of(cell)), None):
+            raise RuntimeError(f"the course's own cell {name_of(broken)} fails here: {error_of(broken)}")
         return nb, resources
 
 
@@ -129,6 +132,6 @@ def class_seed(course: Path) -> int:
     return int(path.read_text(encoding="utf-8"))
 
 
-def is_wrong(check: NotebookNode) -> bool:
-    """Whether a check ended with an error."""
-    return any(output.output_type == "error" for output in check.outputs)
+def error_of(cell: NotebookNode) -> str:
+    """The error with which a cell ended, "" if it did not."""
+    return next((f"{one.ename}: {one.evalue}" for one in cell.outputs if one.output_type == "error"), "")

@@ -16,8 +16,8 @@ from tools.mistakes import WRONG_ANSWERS, known
 
 pd.set_option("display.max_colwidth", None)  # messages are not cut
 OTHER = "another mistake"
-# Of messages that no known mistake gives: what an answer fails with, that it was stopped, or is of another kind
-TELLING = r"^Stopped: \w+|Not installed where|fails with \w+|is expected, not|these keys are|^(?!WrongAnswer)\w+(?=: )"
+# Of messages that no known mistake gives: what an answer fails with, or that it is of another kind
+TELLING = r"fails with \w+|is expected, not|these keys are|^(?!WrongAnswer)\w+(?=: )"
 READABLE = {"is expected, not": "a value of another kind", "these keys are": "other keys than asked for"}
 PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8">
