@@ -68,7 +68,8 @@ def run_in_container(notebook: NotebookNode, settings: dict[str, Any]) -> None:
             subprocess.run([program, "kill", name], capture_output=True)
             raise RuntimeError(f"it was stopped after {seconds} seconds") from error
         if ended.returncode:
-            raise RuntimeError((ended.stderr.strip() or "its container has ended").splitlines()[-1].rpartition("Error: ")[2])
+            last_line = (ended.stderr.strip() or "its container has ended").splitlines()[-1]
+            raise RuntimeError(last_line.rpartition("Error: ")[2])
         executed = nbformat.read(Path(folder, "executed.ipynb"), as_version=4)
     for cell, ran in zip(notebook.cells, executed.cells, strict=True):
         if cell.cell_type == "code":
