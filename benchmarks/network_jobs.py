@@ -16,11 +16,14 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import labkit
-from labkit.measure import alternate, preserving_state
-from labkit.simulate import Cluster, Link, SharedStep, all_reduce_us, replay
+from labkit.measure import alternate
+from labkit.measure.record import preserving_state
+from labkit.simulate import replay
+from labkit.simulate.clusters import Cluster, Link, all_reduce_us
+from labkit.simulate.collectives import SharedStep
 from labkit.simulate.many_gpus import with_collectives
 from labkit.simulate.meta_device import Operator, call_on
-from labtrace.replay import Replay
+from labtrace.replay.trace_file import Replay
 
 LARGE = dict(discriminator="n_layers", n_layers=1)  # 92 MB of gradients, in six buckets
 CABLE = 40e6  # bytes a second

@@ -4,7 +4,8 @@ import network_jobs
 from several_ranks import run
 
 import labkit
-from labkit.simulate import all_reduce_us, shared_step
+from labkit.simulate import shared_step
+from labkit.simulate.clusters import all_reduce_us
 
 
 def test_two_ranks_against_the_model(tmp_path, report):

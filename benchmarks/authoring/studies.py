@@ -43,7 +43,9 @@ from labkit import ranks
 from labkit.data.batches import batches
 from labkit.data.fruit import FruitData
 from labkit.data.images import write_picture
-from labkit.measure import alternate, save, shortfall, stamp, step_flops
+from labkit.measure import alternate, stamp, step_flops
+from labkit.measure.quality import shortfall
+from labkit.measure.tables import write_table
 from labkit.models.model import Model, run_network
 from labkit.models.step import Step
 from labkit.networks.light import LIGHT
@@ -131,7 +133,7 @@ def write(rows: list[dict], study: str, data: FruitData, folder: Path = DATA, **
     """Writes a study's rows, with the stamp of runs: the machine and the data."""
     table, about = pandas.DataFrame(rows), {"data": data.name, "size": data.size, "pictures": len(data.train_a)}
     table.attrs = {"stamp": stamp() | about, **attrs}
-    save(table, folder / "quality" / f"{study}.json")
+    write_table(table, folder / "quality" / f"{study}.json")
 
 
 def learn(study: str, data: FruitData, folder: Path = DATA) -> None:
@@ -296,7 +298,7 @@ def time_full_size() -> None:
     batch = tuple(torch.rand(1, 3, 256, 256) * 2 - 1 for _ in range(2))
     table = labkit.compare(makers, batch, rounds=6, warmup=1, clock=time.process_time)
     table.attrs["stamp"]["clock"] = "processor time"
-    save(table, DATA / "quality" / "full_size.json")
+    write_table(table, DATA / "quality" / "full_size.json")
 
 
 def time_jobs(data: FruitData) -> None:

@@ -9,8 +9,8 @@ import labkit
 from benchmarks.authoring import studies
 from benchmarks.authoring.studies import Training
 from labkit.data.images import read_picture
-from labkit.measure import load as load_table
 from labkit.measure.roofline import step_flops
+from labkit.measure.tables import read_table
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def test_a_study_says_what_was_seen_spent_and_reached(tiny, fruit, monkeypatch, 
     trainings = {"one": Training(make, 4), "other": Training(make, 2), "later": Training(make, 2, first=make)}
     monkeypatch.setitem(studies.STUDIES, "two", (2, trainings))
     studies.learn("two", fruit, tmp_path)
-    curves = load_table(tmp_path / "quality" / "two.json")
+    curves = read_table(tmp_path / "quality" / "two.json")
     looks = [("one", 2), ("one", 4), ("other", 2), ("later", 5)]
     expected = [(name, seed, done) for seed in (0, 1) for name, done in looks]
     assert list(curves[["name", "seed", "images"]].itertuples(index=False, name=None)) == expected
