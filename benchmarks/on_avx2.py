@@ -13,7 +13,8 @@ import torch._inductor.config
 from torch.utils.flop_counter import FlopCounterMode
 
 import labkit
-from labkit.measure import alternate, ratio, spread
+from labkit.measure import alternate, ratio
+from labkit.measure.timing import spread
 
 
 def gemm_rate() -> float:

@@ -10,7 +10,8 @@ import labkit
 from labkit import recipes
 from labkit.data import folders as folders_module
 from labkit.data.images import write_picture
-from labkit.measure import alternate, ratio, spread
+from labkit.measure import alternate, ratio
+from labkit.measure.timing import spread
 
 PLAIN = dict(generator="resnet_3blocks", ngf=16, ndf=16)
 

@@ -53,10 +53,10 @@ from torch.nn import functional as F
 from torchvision.utils import make_grid
 
 import labkit
-from labkit import measure
 from labkit.data.batches import UnpairedData, to_float
 from labkit.data.fruit import FruitData
 from labkit.data.images import read_picture, write_picture
+from labkit.measure.tables import write_table
 from labkit.models.model import Model, run_network
 from labkit.recipes import FRUIT, FRUIT_ONE_GENERATOR
 from labkit.training.run import Run
@@ -147,9 +147,9 @@ def learn(data: UnpairedData, budget: float, runs: dict[str, int], target: Path)
     """Trains so many seeds of each name for `budget` seconds, and writes all looks and the last pictures."""
     a, b, train_b = (to_float(torch.stack([*each])) for each in (data.test_a, data.test_b, data.train_b))
     grey = (torch.zeros(1, 3, SIZE, SIZE),) * 2
-    seconds = measure.alternate({name: partial(MAKERS[name](), *grey) for name in runs}, clock=time.process_time)
+    seconds = labkit.measure.alternate({name: partial(MAKERS[name](), *grey) for name in runs}, clock=time.process_time)
     sizes = {each: len(getattr(data, each)) for each in ("train_a", "train_b", "test_a", "test_b")}
-    attrs = {"stamp": measure.stamp() | {"data": data.name, "size": SIZE, **sizes}, "step_seconds": seconds}
+    attrs = {"stamp": labkit.measure.stamp() | {"data": data.name, "size": SIZE, **sizes}, "step_seconds": seconds}
     attrs |= {"untouched": distance(a, b), "floor": distance(train_b, b)}
     rows: list[dict] = []
     shown = [data.test_a[:: len(data.test_a) // 10][:10]]
@@ -169,7 +169,7 @@ def learn(data: UnpairedData, budget: float, runs: dict[str, int], target: Path)
             labkit.fit(MAKERS[name](), data, LOOKS * often, **options)
             table = pandas.DataFrame(rows)
             table.attrs = attrs
-            measure.save(table, target)
+            write_table(table, target)
             write_picture(make_grid(torch.cat(shown), nrow=10, padding=0), Path("out") / f"{target.stem}.png")
 
 

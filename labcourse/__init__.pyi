@@ -1,7 +1,6 @@
 from labcourse import check as check
 from labcourse import speedrun as speedrun
 from labcourse.drawings import drawing as drawing
-from labcourse.figure_1 import figure_times as figure_times
 from labcourse.figure_1 import paper_figure as paper_figure
 from labcourse.figure_1 import paper_timeline as paper_timeline
 from labcourse.figures import hosts_figure as hosts_figure
@@ -15,7 +14,6 @@ from labcourse.figures import queue_figure as queue_figure
 from labcourse.figures import queue_widget as queue_widget
 from labcourse.figures import ring_figure as ring_figure
 from labcourse.figures import roofline_figure as roofline_figure
-from labcourse.figures import scaling_figure as scaling_figure
 from labcourse.figures import scaling_widget as scaling_widget
 from labcourse.ledger import Ledger as Ledger
 from labcourse.ledger import scores as scores
@@ -25,7 +23,6 @@ from labcourse.lessons import saved_tensors as saved_tensors
 from labcourse.lessons import spaced as spaced
 from labcourse.lessons import work_by_player as work_by_player
 from labcourse.one_process import FAULTS as FAULTS
-from labcourse.one_process import average_gradients as average_gradients
 from labcourse.one_process import of_each as of_each
 from labcourse.one_process import of_rank as of_rank
 from labcourse.one_process import several_ranks as several_ranks
@@ -46,12 +43,6 @@ from labcourse.shipped import gpu_trace as gpu_trace
 from labcourse.shipped import public_trace as public_trace
 from labcourse.shipped import study as study
 from labcourse.shipped import study_pictures as study_pictures
-from labcourse.solutions import best_interval as best_interval
-from labcourse.solutions import kept_bytes as kept_bytes
-from labcourse.solutions import limits as limits
-from labcourse.solutions import memory_peak as memory_peak
-from labcourse.solutions import plan_to_buy as plan_to_buy
-from labcourse.solutions import rounding_outcomes as rounding_outcomes
 from labcourse.speedrun.figures import heats_figure as heats_figure
 from labcourse.speedrun.figures import ladder_figure as ladder_figure
 from labcourse.stand_ins import FakeGPU as FakeGPU

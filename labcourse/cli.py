@@ -43,4 +43,4 @@ labtrace.cli.register(app, speedrun)
 
 def main() -> None:
     """The command `labcourse`."""
-    labtrace.cli.run(app, "labcourse", labkit.cli.message_of)
+    labtrace.cli.run_app(app, "labcourse", labkit.cli.message_of)

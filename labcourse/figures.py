@@ -17,10 +17,12 @@ from torch import Tensor
 
 from labcourse.solutions import rounding_outcomes
 from labkit.measure.quality import GOAL, time_to_quality
-from labkit.simulate import error_range, error_text
+from labkit.simulate import error_range
+from labkit.simulate.measured_steps import error_text
 from labkit.stamp import describe
 from labtrace.errors import check_known
-from labtrace.replay import GAP_US, Launch, Timeline, play, replay_graph
+from labtrace.replay import Launch, play
+from labtrace.replay.launch_queue import GAP_US, Timeline, replay_graph
 from labtrace.show.style import EDGE, FAINT, HOST, KERNEL, PLAYERS, UNUSED, WALL, mark_simulated
 from labtrace.show.widgets import WIDE, controlled, slider
 

@@ -57,7 +57,7 @@ class Ledger:
         Raises:
             LabkitError: the cell with the prediction has not run.
         """
-        entries = read(self.path).get(self.notebook, {})
+        entries = read_ledger(self.path).get(self.notebook, {})
         if what not in entries:
             raise LabkitError(f"{what!r} was never predicted in notebook {self.notebook}: run the cells above first.")
         if entries[what]["guess"] is None:
@@ -67,7 +67,7 @@ class Ledger:
     def _put(self, what: str, entry: dict) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.path.with_name(f".{self.path.name}.lock")):  # another notebook may be open, too
-            everything = read(self.path)
+            everything = read_ledger(self.path)
             everything.setdefault(self.notebook, {})[what] = entry
             with atomic_write(self.path) as part:
                 part.write_text(json.dumps(everything, indent=1), encoding="utf-8")
@@ -79,7 +79,7 @@ class Ledger:
         return own.map(lambda value: "none" if math.isnan(value) else f"{value:.3g}")
 
 
-def read(path: Path | str) -> dict[str, dict]:
+def read_ledger(path: Path | str) -> dict[str, dict]:
     """The entries of all notebooks, by notebook and by name of the prediction, or none if there is no file yet.
 
     Raises:
@@ -101,7 +101,7 @@ def scores(path: Path | str | None = None) -> pandas.DataFrame:
     """
     rows = [
         {"notebook": notebook, "what": what, "guess": entry["guess"], "measured": entry["measured"]}
-        for notebook, entries in read(path or ledger_file()).items()
+        for notebook, entries in read_ledger(path or ledger_file()).items()
         for what, entry in entries.items()
     ]
     table = pandas.DataFrame(rows, columns=["notebook", "what", "guess", "measured"])

@@ -17,7 +17,8 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from labkit.models.deviation import DeviationGAN
 from labkit.models.step import Batch, Step
-from labkit.simulate import Operator, step_operators
+from labkit.simulate import step_operators
+from labkit.simulate.meta_device import Operator
 
 if TYPE_CHECKING:
     import pandas

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from labkit import measure
 from labkit.data.images import read_picture
 from labkit.devices import pick_device
 from labkit.errors import LabkitError
 from labkit.measure.record import noise, record
-from labkit.measure.tables import from_json, read_results
-from labkit.measure.timing import ratios
+from labkit.measure.tables import from_json, read_results, read_table
+from labkit.measure.timing import interval, ratios
 from labkit.models.cyclegan import CycleGAN
 from labkit.models.model import Model
 from labkit.training.checkpoints import load_model
@@ -157,7 +156,7 @@ def gpu_streams(device: str = "h200") -> pandas.DataFrame:
         if row["kind"] == "streams":
             faster = ratios(row["seconds"]["one"], row["seconds"]["two"])
             ms = [1e3 * median(seconds) for seconds in row["seconds"].values()]
-            rows.append([row["batch_size"], row["benchmark"], *ms, median(faster), *measure.interval(faster)])
+            rows.append([row["batch_size"], row["benchmark"], *ms, median(faster), *interval(faster)])
     table = pandas.DataFrame(rows, columns=["batch", "benchmark", "one_ms", "two_ms", "times_faster", "low", "high"])
     table.attrs["stamp"] = results["stamp"]
     return table.sort_values(["batch", "benchmark"], ignore_index=True)
@@ -174,7 +173,7 @@ def study(name: str) -> pandas.DataFrame:
     Raises:
         LabkitError: there is no such study here. Only a clone of labkit has them, an installed package does not.
     """
-    return measure.load(shipped(f"quality/{name}.json")[0])
+    return read_table(shipped(f"quality/{name}.json")[0])
 
 
 def study_pictures(name: str) -> dict[str, torch.Tensor]:

@@ -22,7 +22,6 @@ from labkit.measure.quality import mean_difference as mean_difference
 from labkit.measure.quality import quality as quality
 from labkit.measure.quality import time_to_quality as time_to_quality
 from labkit.measure.record import record as record
-from labkit.measure.scores import fid_and_kid as fid_and_kid
 from labkit.models.cyclegan import CycleGAN as CycleGAN
 from labkit.models.deviation import DeviationGAN as DeviationGAN
 from labkit.models.step import Step as Step
@@ -33,16 +32,12 @@ from labkit.training.callbacks import TensorBoard as TensorBoard
 from labkit.training.checkpoints import load_model as load_model
 from labkit.training.export import export as export
 from labkit.training.fit import fit as fit
-from labkit.training.reference_weights import export_reference as export_reference
 from labkit.training.reference_weights import init_from as init_from
 from labkit.training.reference_weights import load_generator as load_generator
-from labkit.training.schedules import cosine_schedule as cosine_schedule
 from labkit.training.schedules import linear_schedule as linear_schedule
-from labkit.training.schedules import step_schedule as step_schedule
 from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step
 from labkit.variants.registry import speedups as speedups
-from labtrace.errors import TraceError as TraceError
 from labtrace.trace import Trace as Trace
 
 __version__: str

@@ -29,9 +29,9 @@ register(app, doctor)
 def main() -> None:
     """The command `labkit`."""
     if UNDER_TORCHRUN and sys.argv[1:2] != ["watch"]:  # whose script has ranks of its own
-        labtrace.cli.run(run_rank, "labkit", message_of, labkit.ranks.print_once)
+        labtrace.cli.run_app(run_rank, "labkit", message_of, labkit.ranks.print_once)
     else:
-        labtrace.cli.run(app, "labkit", message_of)
+        labtrace.cli.run_app(app, "labkit", message_of)
 
 
 def message_of(error: Exception) -> str | None:

@@ -156,9 +156,9 @@ def all_equal(settings: dict[str, Any]) -> None:
     at_0, *others = gathered(settings)
     for rank, theirs in enumerate(others, start=1):
         if differing := [name for name in theirs if theirs[name] != at_0.get(name)]:
-            told = "; ".join(f"{name} is {theirs[name]!r}, on rank 0 {at_0.get(name)!r}" for name in differing)
+            text = "; ".join(f"{name} is {theirs[name]!r}, on rank 0 {at_0.get(name)!r}" for name in differing)
             raise LabkitError(
-                f"rank {rank}: {told}. All ranks need the same command, pictures and checkpoint: on several machines, "
+                f"rank {rank}: {text}. All ranks need the same command, pictures and checkpoint: on several machines, "
                 "a folder that all of them share."
             )
 

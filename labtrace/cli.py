@@ -130,14 +130,16 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         out: The page to write. By default, beside the first trace and under the names of all.
         as_json: Print the verdict and the tables as one JSON object, and write no page.
     """
+    from labtrace.show.report import report_data, report_text, trace_report
+
     opened = {name: labtrace.Trace(path) for name, path in named(traces).items()}
     if as_json:
-        typer.echo(json.dumps(labtrace.show.report_data(opened)))
+        typer.echo(json.dumps(report_data(opened)))
         return
-    typer.echo(labtrace.show.report_text(opened))
+    typer.echo(report_text(opened))
     paths = [Path(os.path.abspath(path)) for path in traces]
     names = [path.name.removesuffix(".gz").removesuffix(".json") for path in paths]
-    typer.echo(labtrace.show.trace_report(opened, out or paths[0].with_name(f"{'-'.join(names)}.html")))
+    typer.echo(trace_report(opened, out or paths[0].with_name(f"{'-'.join(names)}.html")))
 
 
 def named(paths: list[Path]) -> dict[str, Path]:
@@ -184,7 +186,7 @@ def extra_of(module: str) -> str | None:
     return None
 
 
-def run(
+def run_app(
     app: Callable[[], Any],
     program: str,
     message_of: Callable[[Exception], str | None] = message_of,
@@ -218,4 +220,4 @@ register(app, watch, context_settings=WHOLE)
 
 def main() -> None:
     """The command `labtrace`."""
-    run(app, "labtrace")
+    run_app(app, "labtrace")

@@ -116,7 +116,7 @@ class Trace:
         Raises:
             TraceError: the GPU's activity is missing.
         """
-        apart = communication.compare(self.ranks, 0)
+        apart = communication.between_ranks(self.ranks, 0)
         waits = dict(zip(self.ranks.values(), apart["waited_us"] > apart["sending_us"], strict=True))
 
         def of_rank(rank: Rank) -> pandas.DataFrame:
@@ -286,7 +286,7 @@ class Trace:
         and none was found in it.
         """
         table = self._table(communication.communication)
-        for name, values in communication.compare(self.ranks, audit.missing_ranks(self.ranks.values())).items():
+        for name, values in communication.between_ranks(self.ranks, audit.missing_ranks(self.ranks.values())).items():
             table[name] = table["rank"].map(values)
         return table
 

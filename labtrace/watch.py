@@ -94,7 +94,7 @@ class Watch:
         self.profiler: Any = None  # while it records or warms up
         self.lock, self.thread = threading.RLock(), 0  # PyTorch's profiler belongs to the thread that started it
         self.hook: Any = None  # PyTorch's handle, None after the recording
-        self.told = False  # how it ended
+        self.reported = False  # how it ended
         self.backward: Counter[int] = Counter()  # by thread, calls of it that have not returned
         self.ended_in_backward = False  # a step, of an optimiser that steps there
         self.memory = 0  # bytes, when the recording began
@@ -252,7 +252,7 @@ class Watch:
             sys.exit()
 
     def _write(self, profiler: Any) -> None:
-        """Writes the trace and has the report printed. A failure is said, and the training goes on."""
+        """Writes the trace and has the report printed. A failure is reported, and the training continues."""
         path, rank = self.out, int(os.environ.get("RANK", 0))
         if int(os.environ.get("WORLD_SIZE", 1)) > 1:
             path = path.with_name(path.name.partition(".json")[0]) / f"rank{rank}.json.gz"
@@ -281,7 +281,7 @@ class Watch:
     def _leave(self, message: str) -> None:
         if self.hook:
             self.hook.remove()
-        self.hook, self.told = None, True
+        self.hook, self.reported = None, True
         say(f"watch: {message}")
 
     def close(self) -> None:
@@ -294,7 +294,7 @@ class Watch:
         elif self.ends and self.hook:
             ended = f"the script ended after {len(self.ends)} steps, and {self.warmup + 1} warm up"
             self._leave(f"nothing is recorded: {ended}.")
-        elif not self.told and not self.out.exists():  # nor has a process written it that was forked from this one
+        elif not self.reported and not self.out.exists():  # nor has a process written it that was forked from this one
             what = f"no {self.calls} was called" if self.calls else "no optimiser of PyTorch stepped"
             if isinstance(sys.exception(), Exception):
                 what = "the script failed before its first step"
@@ -303,10 +303,10 @@ class Watch:
     def _advice(self) -> str:
         """What may help where no step was seen."""
         networks = ", ".join(name for name, whole in self.whole.items() if whole)
-        said = f" With --calls NAME a step is a call of a network. Here are {networks}." if networks else ""
+        text = f" With --calls NAME a step is a call of a network. Here are {networks}." if networks else ""
         if (worked := sum(os.times()[2:4])) > LONGEST_START:
-            said += f" Processes that it started worked for {worked:,.0f} s: see torchrun -m labtrace watch."
-        return said
+            text += f" Processes that it started worked for {worked:,.0f} s: see torchrun -m labtrace watch."
+        return text
 
 
 def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[[], None] | None = None) -> None:

@@ -13,7 +13,7 @@ from random import Random
 
 from labcourse.solutions import best_interval
 from labkit.measure import amdahl
-from labkit.simulate import ring_us
+from labkit.simulate.clusters import ring_us
 from labtrace.replay import Launch, play
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -32,7 +32,7 @@ from benchmarks.authoring.plan import Item
 from benchmarks.authoring.survey import RESULTS_FILE
 from labcourse.shipped import BENCHMARK_OFF, DATA, shipped_as
 from labkit.errors import LabkitError
-from labkit.measure import pick
+from labkit.measure.autotune import pick
 from labkit.measure.tables import from_json, read_results, write_results
 from labkit.models import MODELS
 from labkit.simulate import replay, step_operators

@@ -15,6 +15,7 @@ import pandas
 
 import labtrace
 from labtrace.planted import FAULTS, Planted, write
+from labtrace.show.report import report_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "trust.md"
 START, END = "<!-- planted: written by benchmarks/authoring/planted.py -->\n\n", "\n\n<!-- end of planted -->"
@@ -25,7 +26,7 @@ def verdicts(path: Path) -> Iterator[tuple[str, float]]:
     """Sentence, first remedy and reasons, a line each, and the told gain: of each GPU, or the first of all ranks."""
     trace = labtrace.Trace(path)
     if path.is_dir():
-        lines = labtrace.show.report_text(trace).splitlines()
+        lines = report_text(trace).splitlines()
         found = [(next((line for line in lines if line.endswith(".")), lines[0]), float("nan"))]
     else:
         columns = ["verdict", "first_remedy", "why", "times_faster_at_most"]

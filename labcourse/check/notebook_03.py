@@ -12,7 +12,7 @@ from pandas import DataFrame
 
 from labcourse.check.answers import Mistakes, ask, cases, exercise, expect, formula
 from labtrace.events import intervals
-from labtrace.tables.gpu import find_gaps
+from labtrace.events.gaps import find_gaps
 
 Kernels = tuple[str, list[float], list[float], str]  # in words, begins and ends, and a hint
 INSIDE = "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max)."

@@ -20,7 +20,7 @@ from labcourse.partner import CAUSES, IN_A_ROUND, sparring_partner
 from labcourse.shipped import public_trace
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators
-from labtrace.replay import write_trace
+from labtrace.replay.trace_file import write_trace
 from labtrace.trace import Trace
 
 BOUNDS = ("compute", "data", "host")

@@ -25,10 +25,10 @@ class Setup:
     """The model of a command, its batches and its device.
 
     Args:
-        data: "fruit" or photographs, which have a recipe each.
         steps, lr: replace those of the recipe, if they are not None.
 
     Pictures:
+        data: 'fruit', a public set such as horse2zebra, or a folder with trainA and trainB.
         size: Side of the square pictures, in pixels.
         batch_size: Pictures of each domain in a step.
 
@@ -40,6 +40,7 @@ class Setup:
 
     Attributes:
         recipe: for these data and this model, with what was given in its place.
+        make_model: makes another model than the recipe's, if it is not None.
 
     Raises:
         LabkitError: there is no such model, it has no such argument, or `lr` cannot be read.
@@ -47,10 +48,10 @@ class Setup:
 
     def __init__(
         self,
-        data: str,
         steps: int | None = None,
         lr: str | None = None,
         *,
+        data: str = "fruit",
         size: int | None = None,
         batch_size: int = 1,
         model: str = "CycleGAN",
@@ -69,7 +70,8 @@ class Setup:
         rates = None if lr is None else rates_in(lr)
         new: dict[str, Any] = {k: v for k, v in dict(size=size, steps=steps, lr=rates).items() if v is not None}
         self.recipe = dataclasses.replace(recipe, model=settings, **new)
-        self.batch_size, self.device = batch_size, device
+        self.data, self.batch_size, self.device = data, batch_size, device
+        self.make_model: Callable[[], labkit.models.Model] | None = None
 
     def make(self, seed: int = 0) -> "labkit.models.Model":
         """A new model, on its device. The seed determines its weights."""
@@ -77,7 +79,8 @@ class Setup:
 
         torch.manual_seed(seed)
         kind = labkit.models.MODELS[self.recipe.kind]
-        return kind(**self.recipe.model).to(labkit.pick_device(self.device))
+        model = self.make_model() if self.make_model else kind(**self.recipe.model)
+        return model.to(labkit.pick_device(self.device))
 
     def step(self, model: "labkit.models.Model", speedups: list[str]) -> "labkit.Step":
         """A step with these speed-ups and, in one of several processes, the one that lets them share the batch."""
@@ -95,12 +98,14 @@ class Setup:
 
 
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
-    """As `labtrace.cli.register`. `**model_options` stands for the options of `Setup` and those of all models."""
+    """As `labtrace.cli.register`. `**options` are those of `Setup`, `**model_options` all models', too."""
     parameters = dict(inspect.signature(command, eval_str=True).parameters)
     texts = described(Setup.__doc__) | described(command.__doc__)
-    if parameters.pop("model_options", None):
+    of_models = parameters.pop("model_options", None)
+    if of_models or parameters.pop("options", None):
         common = inspect.signature(Setup, eval_str=True).parameters.values()
         parameters |= {each.name: each for each in common if each.kind == Parameter.KEYWORD_ONLY}
+    if of_models:
         for name, (kind, text) in model_arguments().items():
             texts[name] = "Losses" if name.startswith(LOSSES) else "Networks", text
             parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)

@@ -21,7 +21,7 @@ class Row(NamedTuple):
 
     Args:
         name, found: what it is about, and what is here.
-        advice: how to mend it, if something is wrong.
+        advice: how to fix it, if something is wrong.
         fault: whether PyTorch or a GPU cannot be used because of it.
     """
 
@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 def doctor() -> None:
-    """Say what labkit finds on this machine, and how to mend what is wrong.
+    """Say what labkit finds on this machine, and how to fix what is wrong.
 
     The exit status is 1 if PyTorch does not work, or not on a GPU that is here. No GPU is no fault.
     """
@@ -52,10 +52,7 @@ def _machine() -> Iterator[Row]:
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
     yield Row("processor", f"{stamp['device']}, {cores} cores")
     if sys.platform == "linux":
-        kilobytes = dict(re.findall(r"(\w+): +(\d+) kB", Path("/proc/meminfo").read_text()))
-        available, limit = 1024 * int(kilobytes["MemAvailable"]), Path("/sys/fs/cgroup/memory.max")
-        if limit.exists() and (allowed := limit.read_text().strip()).isdigit():
-            available = min(available, int(allowed))
+        available = 1024 * int(re.findall(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())[0])
         advice = f"a notebook needs up to {NOTEBOOK / 1e9} GB: close other programs" if available < NOTEBOOK else ""
         yield Row("memory", f"{available / 1e9:.1f} GB available", advice)
 
@@ -66,28 +63,20 @@ def _pytorch() -> Iterator[Row]:
         import torchvision  # noqa: F401  # it fails to load if it comes from another index than PyTorch
 
         from labkit import devices
-        from labkit.variants.compile import compiler
-    except ModuleNotFoundError as error:
-        yield Row("PyTorch", str(error), install("train"), fault=True)
-        return
     except (ImportError, OSError, RuntimeError) as error:
-        yield Row("PyTorch", str(error), "install torch and torchvision again, both from one index", fault=True)
+        again = "install torch and torchvision again, both from one index"
+        yield Row("PyTorch", str(error), install("train") if isinstance(error, ModuleNotFoundError) else again, True)
         return
-    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "no CUDA"
-    yield Row("PyTorch", f"{torch.__version__}, built for {build}; threads: {torch.get_num_threads()}")
-    types = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-    units = [f"{name} {'emulated' if devices.emulates(kind) else 'in hardware'}" for name, kind in types.items()]
-    yield Row("cpu", ", ".join([f"convolution of nine ones: {devices.convolve('cpu'):g}", *units]))
+    version = f"{torch.__version__}, built for CUDA: {torch.version.cuda or 'none'}"
+    yield Row("PyTorch", f"{version}; threads: {torch.get_num_threads()}")
+    yield Row("cpu", f"convolution of nine ones: {devices.convolve('cpu'):g}")
     there = devices.nvidia_gpus()
     yield Row("GPU, driver", "; ".join(there) or "no NVIDIA GPU found")
     for gpu in [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cuda"] * bool(there):
         try:
-            result, memory = devices.convolve(gpu), torch.cuda.get_device_properties(gpu).total_memory
+            result, gb = devices.convolve(gpu), torch.cuda.get_device_properties(gpu).total_memory / 1e9
         except devices.UNUSABLE as error:
             reason = devices.why_unusable(error, gpu)
             yield Row(gpu, "cannot be used", reason, fault=not reason.startswith("CUDA_VISIBLE_DEVICES"))
         else:
-            found = f"{devices.describe_gpu(gpu)}, {memory / 1e9:.0f} GB, convolution of nine ones: {result:g}"
-            yield Row(gpu, found)
-    advice = "" if compiler() else "install g++, if you want the speed-up 'compile' on a CPU"
-    yield Row("compiler", compiler() or "none for C++", advice)
+            yield Row(gpu, f"{devices.describe_gpu(gpu)}, {gb:.0f} GB, convolution of nine ones: {result:g}")

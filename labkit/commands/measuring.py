@@ -1,5 +1,7 @@
 """The commands that measure: `labkit profile`, `speedups` and `compare`."""
 
+import dataclasses
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,33 +10,57 @@ import typer
 
 import labkit
 from labkit.commands import Setup, names_in
+from labkit.errors import LabkitError
 from labtrace.errors import check_known
 from labtrace.files import check_folder
 
 
+def measured(run: Path | None, *, size: int | None, **options: Any) -> Setup:
+    """The setup of a recipe or, if `run` is given, with the model of a run's folder or of a Python file.
+
+    Raises:
+        CheckpointError: there is no such run, or it has networks of the user's own, which a Python file can make.
+        LabkitError: the file defines no ``make_model``.
+    """
+    setup = Setup(size=size, **options)
+    if run is None:
+        return setup
+    if run.suffix == ".py":
+        setup.make_model = runpy.run_path(str(run)).get("make_model")
+        if setup.make_model is None:
+            raise LabkitError(f"{run}: define a function make_model() in it, which makes the model to measure.")
+    else:
+        from labkit.training import checkpoints
+
+        size = size or checkpoints.load(run)["batches"]["size"]
+        setup.make_model = lambda: labkit.load_model(run).train()
+    setup.recipe = dataclasses.replace(setup.recipe, size=size or setup.recipe.size, model=setup.make().settings)
+    return setup
+
+
 def profile(
-    *, out: Path, data: str = "fruit", steps: int = 20, speedups: str = "", shapes: bool = False, **model_options: Any
+    *, out: Path, run: Path | None = None, steps: int = 20, speedups: str = "", shapes: bool = False, **options: Any
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace.
 
     Options:
         out: The trace to write, .json or .json.gz.
         data: Whose networks and size: 'fruit', or else photographs.
+        run: Take the model of this run, or of a Python file that defines make_model().
         steps: Steps to record, after three that warm up.
         speedups: Names, with commas (bf16,batched).
         shapes: Record the inputs' shapes, too: for FLOP/s by operator.
     """
     from labkit.measure import record as recording
 
-    setup = Setup(data, **model_options)
-    network = setup.make()
+    setup = measured(run, **options)
     recording.check_writable(out)
     batch = setup.noise()
-    profiler = recording.profiled(setup.step(network, names_in(speedups)), batch, steps, shapes)
+    profiler = recording.profiled(setup.step(setup.make(), names_in(speedups)), batch, steps, shapes)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
     typer.echo(
-        f"{recording.export(profiler, out)}: {steps} steps; labkit report reads it, and ui.perfetto.dev shows it"
+        f"{recording.write_profile(profiler, out)}: {steps} steps; labkit report reads it, and ui.perfetto.dev shows it"
     )
 
 
@@ -47,7 +73,7 @@ def speedups() -> None:
 
 
 def compare(
-    stacks: list[str] | None = None, *, out: Path = Path("out", "compare"), data: str = "fruit", **model_options: Any
+    stacks: list[str] | None = None, *, out: Path = Path("out", "compare"), run: Path | None = None, **options: Any
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline.
 
@@ -57,23 +83,24 @@ def compare(
     Options:
         out: Folder for compare.json and compare.html. Older ones are replaced.
         data: Whose networks and size: 'fruit', or else photographs.
+        run: Take the model of this run, or of a Python file that defines make_model().
     """
+    from labkit.measure import autotune, tables
+    from labkit.show.comparisons import comparison_report
     from labkit.variants.registry import SPEEDUPS
 
     for name in names_in(",".join(stacks or [])):
         check_known("speed-up", name, SPEEDUPS)
-    setup = Setup(data, **model_options)
+    setup = measured(run, **options)
     check_folder(out)
 
     def maker(*names: str) -> Callable[[], "labkit.Step"]:
         return lambda: setup.step(setup.make(), list(names))
 
-    left_out: list[str] = []
-    if not stacks:
-        stacks, left_out = labkit.measure.candidates(setup.make)
+    stacks, left_out = (stacks, []) if stacks else autotune.candidates(setup.make)
     makers = {"baseline": maker(), **{stack: maker(*names_in(stack)) for stack in stacks}}
     table = labkit.compare(makers, setup.noise())
     typer.echo("\n".join([*left_out, *(f"{name}: {row['verdict']}, {row['why']}" for name, row in table.iterrows())]))
     if labkit.ranks.number() == 0:
-        typer.echo(labkit.measure.save(table, out / "compare.json"))
-        typer.echo(labkit.show.comparison_report(table, out / "compare.html"))
+        typer.echo(tables.write_table(table, out / "compare.json"))
+        typer.echo(comparison_report(table, out / "compare.html"))

@@ -71,7 +71,9 @@ def export(
     importlib.import_module("torch" if reference else WRITERS.get(target.suffix, "torch"))
     run = at_step(run, step)
     if reference:
-        typer.echo("\n".join(map(str, labkit.export_reference(run, target))))
+        from labkit.training.reference_weights import export_reference
+
+        typer.echo("\n".join(map(str, export_reference(run, target))))
         return
     difference = labkit.export(run, target, direction)
     typer.echo(f"{target}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
@@ -88,7 +90,9 @@ def score(real: Path, fake: Path, *, device: str = "auto") -> None:
         device: auto, cpu or cuda.
     """
     importlib.import_module("torchmetrics")  # its extra is named, which brings PyTorch, too
-    fid, kid, deviation = labkit.fid_and_kid(real, fake, device=device)
+    from labkit.measure.scores import fid_and_kid
+
+    fid, kid, deviation = fid_and_kid(real, fake, device=device)
     typer.echo(f"FID {fid:.2f}, KID {kid:.5f} (standard deviation over subsets {deviation:.5f})")
 
 

@@ -68,7 +68,7 @@ def check_trials(options: list[str], space: dict[str, str]) -> None:
     ranges: dict[str, Any] = {name: labkit.sweeps.distribution(name, values) for name, values in space.items()}
     first = {name: each.choices[0] if hasattr(each, "choices") else each.low for name, each in ranges.items()}
     given = parser(train).make_context("train", ["--out", "x", *options, *as_options(first)]).params
-    setup = Setup(given["data"], **{name: given[name] for name in ("lr", "model", *model_arguments())})
+    setup = Setup(**{name: given[name] for name in ("data", "lr", "model", *model_arguments())})
     setup.step(setup.make(), [])
     if given["data"] != "fruit":
         from labkit.measure import scores

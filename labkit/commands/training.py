@@ -31,7 +31,6 @@ def defaults() -> str:
 
 def train(
     *,
-    data: str = "fruit",
     preprocess: str = "resize_and_crop",
     load_size: int | None = None,
     no_flip: bool = False,
@@ -57,7 +56,6 @@ def train(
     """Train a model. Run the same command again to resume after a stop.
 
     Pictures:
-        data: 'fruit', a public set such as horse2zebra, or a folder with trainA and trainB.
         preprocess: resize_and_crop, crop, or scale_width_and_crop.
         load_size: Pixels to resize to before the crop. By default, 286/256 of --size.
         no_flip: Do not mirror training pictures.
@@ -87,14 +85,15 @@ def train(
         workers: Processes that prepare batches.
         processes: Processes that share each batch.
     """
+    from labkit.measure.autotune import remembered
     from labkit.measure.scores import Scores
     from labkit.training import checkpoints
 
     if processes > 1 and not labkit.ranks.started_by_torchrun():
         raise typer.Exit(labkit.ranks.start(processes, sys.argv[1:]))
     started = time.monotonic()
-    setup = Setup(data, steps, lr, **model_options)
-    recipe = setup.recipe
+    setup = Setup(steps, lr, **model_options)
+    recipe, data = setup.recipe, setup.data
     with printing(quiet, as_json):
         network = setup.make(seed)
         if init_from and not (out / checkpoints.FILE).exists():  # else the run goes on from its own checkpoint
@@ -106,7 +105,7 @@ def train(
         pictures = open_pictures(data, recipe.size, seed, prepared, out)
         names = names_in(speedups)
         if names == ["auto"]:
-            names, reasons = labkit.measure.remembered(out, setup.make, setup.noise())
+            names, reasons = remembered(out, setup.make, setup.noise())
             typer.echo("\n".join(reasons))
         if "compile" in names:
             typer.echo("the networks are compiled in the first step, which can take minutes")
@@ -146,15 +145,17 @@ def schedule(policy: str, decay: int | None, recipe: recipes.Recipe) -> Callable
     Raises:
         LabkitError: the policy is unknown, or the number does not suit it.
     """
+    from labkit.training import schedules
+
     check_known("lr-policy", policy, ("linear", "step", "cosine"))
     if policy == "step":
-        return labkit.step_schedule(decay or max(1, recipe.steps // 4))
+        return schedules.step_schedule(decay or max(1, recipe.steps // 4))
     if policy == "cosine":
         if decay is not None:
             raise LabkitError("--decay-steps belongs to --lr-policy linear or step, not to cosine.")
-        return labkit.cosine_schedule(recipe.steps)
+        return schedules.cosine_schedule(recipe.steps)
     decay = round(recipe.decay * recipe.steps) if decay is None else decay
-    return labkit.linear_schedule(recipe.steps - decay, decay)
+    return schedules.linear_schedule(recipe.steps - decay, decay)
 
 
 def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any], checked: Path) -> Any:

@@ -162,7 +162,7 @@ class PictureFiles:
     min_size: int = 1  # pixels that the shorter side must have
     channels: int = 3
     stamps: list[Stamp] = field(default_factory=list)  # of the files that were opened
-    told: Tensor | None = None  # for each file that was opened: whether a process has warned of it
+    warned: Tensor | None = None  # for each file that was opened: whether a process has warned of it
 
     def __len__(self) -> int:
         return len(self.files)
@@ -170,14 +170,14 @@ class PictureFiles:
     def __getitem__(self, index: int) -> Tensor:
         if isinstance(picture := self.attempt(index), Tensor):
             return picture
-        if self.told is None:
+        if self.warned is None:
             raise picture
         for k in (*range(index + 1, len(self)), *range(index)):
             if isinstance(other := self.attempt(k), Tensor):
-                if not self.told[index]:
+                if not self.warned[index]:
                     text = f"left out, with {self.files[k].name} in its place: {picture}"
                     warnings.warn(text, stacklevel=2)
-                    self.told[index] = True
+                    self.warned[index] = True
                 return other
         raise DataError(
             f"None of the {len(self)} pictures in {self.files[0].parent} can be used any more. Bring them back, for "
@@ -225,7 +225,7 @@ class PictureFiles:
             raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
         self.files, self.stamps = [self.files[k] for k in usable], [stamps[k] for k in usable]
         if room < 0:
-            self.told = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
+            self.warned = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
             return self
         return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
 

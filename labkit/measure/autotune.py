@@ -35,19 +35,19 @@ def autotune(
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     The fastest first, each is added to those chosen so far, and stays if it still computes the same and the step gets
-    faster. On a noisy machine it is enough that its own 95% interval lies above 1, which is said. If nothing helps,
-    nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU the time is that
-    of the process, in which other programs on its cores hardly show.
+    faster. On a noisy machine it is enough that its own 95% interval lies above 1, and a line says so. If nothing
+    helps, nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU the time
+    is that of the process, in which other programs on its cores hardly show.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
         batch: as in training, (B, 3, H, W) in [-1, 1].
         rounds: measurements of each, at least 6.
         limit_s: how long it may take. If need be, it measures with a corner of the pictures, and leaves out what it has
-            no time to try; both are said. What has begun is finished.
+            no time to try; lines say both. What has begun is finished.
     """
     started = time.perf_counter()
-    names, said = candidates(make_model)
+    names, lines = candidates(make_model)
     clock = time.process_time if batch[0].device.type == "cpu" and not shared() else time.perf_counter
 
     def maker(*names: str) -> Callable[[], Step]:
@@ -57,22 +57,22 @@ def autotune(
         return limit_s - max(ranks.largest([time.perf_counter() - started]))
 
     steps = 2 * 3 * (rounds + 6)  # of a comparison, twice that since the looks take time, too
-    batch = corner(maker()(), batch, limit_s / steps / max(1, len(names)), said)
+    batch = corner(maker()(), batch, limit_s / steps / max(1, len(names)), lines)
     took: dict[str, float] = {}
     for name in names:
         try:
             took[name] = seconds_of(maker(name)(), batch)
         except (LabkitError, *OUT_OF_MEMORY) as error:
-            said.append(f"{name}: left out, does not run: {error}")
+            lines.append(f"{name}: left out, does not run: {error}")
     chosen: list[str] = []
     usual, longest = seconds_of(maker()(), batch), 0.0
     for name in sorted(took, key=lambda name: took[name]):
         before = left()
         if took[name] > HOPELESS * usual:
-            said.append(f"{name}: left out, slower: its second update took {took[name] / usual:.1f} times as long")
+            lines.append(f"{name}: left out, slower: its second update took {took[name] / usual:.1f} times as long")
             continue
         if longest > before:
-            said.append(f"{name}: not tried, since {limit_s:g} s are over: choose it by name if it should be used")
+            lines.append(f"{name}: not tried, since {limit_s:g} s are over: choose it by name if it should be used")
             continue
         makers = {"without": maker(*chosen), "with": maker(*chosen, name)}
         row = compare(makers, batch, rounds, clock=clock, limit_s=before / len(took)).loc["with"]
@@ -81,11 +81,11 @@ def autotune(
         sure = row["verdict"] == "faster"
         if sure or (row["verdict"] == "no difference" and row["times_faster_low"] > 1):
             doubt = "" if sure else "probably faster, though this machine is too noisy to tell, "
-            said.append(f"{name}: chosen, {doubt}{where}: {row['why']}")
+            lines.append(f"{name}: chosen, {doubt}{where}: {row['why']}")
             chosen.append(name)
         else:
-            said.append(f"{name}: left out, {row['verdict']} {where}: {row['why']}")
-    return chosen, said
+            lines.append(f"{name}: left out, {row['verdict']} {where}: {row['why']}")
+    return chosen, lines
 
 
 def seconds_of(step: Step, batch: Pair) -> float:
@@ -99,15 +99,15 @@ def seconds_of(step: Step, batch: Pair) -> float:
     return took
 
 
-def corner(step: Step, batch: Pair, limit_s: float, said: list[str]) -> Pair:
-    """The batch or, where a step with it takes longer, pictures of it halved until it does not, said in a line."""
+def corner(step: Step, batch: Pair, limit_s: float, lines: list[str]) -> Pair:
+    """The batch or, where a step with it takes longer, pictures of it halved until it does not, which a line tells."""
     took = seconds_of(step, batch)
     side, least = min(batch[0].shape[-2:]), max(SMALLEST, step.model.min_size)
     while took > limit_s and side // 2 >= least and side // 2 % step.model.size_multiple == 0:
         side, took = side // 2, took / 4
     if side == min(batch[0].shape[-2:]):
         return batch
-    said.append(f"auto: measured with {side}x{side} pixels of each picture, since with all of them it takes long")
+    lines.append(f"auto: measured with {side}x{side} pixels of each picture, since with all of them it takes long")
     return batch[0][..., :side, :side], batch[1][..., :side, :side]
 
 
@@ -119,11 +119,11 @@ def remembered(folder: Path, make_model: Callable[[], Model], batch: Pair) -> tu
     file, device = folder / FILE, f"{batch[0].device.type}, {stamp()['device']}"
     if file.is_file() and (saved := json.loads(file.read_text()))["device"] == device:
         return saved["speedups"], [f"auto: chosen when this run began; remove {file} to choose again"]
-    names, said = autotune(make_model, batch)
+    names, lines = autotune(make_model, batch)
     if ranks.number() == 0:
         with atomic_write(file) as part:
-            part.write_text(json.dumps({"device": device, "speedups": names, "why": said}, indent=1))
-    return names, [*said, f"auto: {', '.join(names) or 'the baseline'}"]
+            part.write_text(json.dumps({"device": device, "speedups": names, "why": lines}, indent=1))
+    return names, [*lines, f"auto: {', '.join(names) or 'the baseline'}"]
 
 
 def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
@@ -139,15 +139,15 @@ def pick(table: pandas.DataFrame, memory_bytes: float = math.inf) -> str:
 
 def candidates(make_model: Callable[[], Model]) -> tuple[list[str], list[str]]:
     """The speed-ups that may save time with this model on its device, and for each of the others the reason, a line."""
-    names, said, model = [], [], make_model()
+    names, lines, model = [], [], make_model()
     for name, speedup in SPEEDUPS.items():
         reasons = [reason for other, reason in speedup.excludes.items() if other in shared()]
         reasons += speedup.obstacles(model).values()
         if reasons:
-            said.append(f"{name}: not tried, {reasons[0]}")
+            lines.append(f"{name}: not tried, {reasons[0]}")
         else:
             names.append(name)
-    return names, said
+    return names, lines
 
 
 def shared() -> tuple[str, ...]:

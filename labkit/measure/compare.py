@@ -291,8 +291,8 @@ def speed_verdict(times: float, between: tuple[float, float], noise: tuple[float
         return "faster", _measured(times, between)
     if between[1] < 1 / reach(*noise):
         return "slower", _measured(times, between)
-    told = f"none above {hidden(*between, noise):.2f}: {_measured(times, between)}; {_against(noise)}"
-    return "no difference", told
+    text = f"none above {hidden(*between, noise):.2f}: {_measured(times, between)}; {_against(noise)}"
+    return "no difference", text
 
 
 def reach(low: float, high: float) -> float:

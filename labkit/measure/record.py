@@ -66,7 +66,7 @@ def record(step: Step, batch: Pair | Iterator[Pair], path: Path | str, steps: in
     """
     path = Path(path)
     check_writable(path)
-    return export(profiled(step, batch, steps, shapes), path)
+    return write_profile(profiled(step, batch, steps, shapes), path)
 
 
 @cudnn_benchmark()
@@ -123,7 +123,7 @@ def preserving_state(step: Step) -> Iterator[None]:
             step.load_state_dict(found)
 
 
-def export(profiler: profile, path: Path) -> Path:
+def write_profile(profiler: profile, path: Path) -> Path:
     """Writes a profiler's trace. Each of several ranks writes under its own name.
 
     Raises:

@@ -152,12 +152,12 @@ def _learning(right: Update) -> dict[str, Tensor]:
 
 def _not_learning(mine: Update, right: Update) -> str | None:
     """Networks or layers whose weights stay as they are, while the baseline's change."""
-    said: list[str] = []
+    still: list[str] = []
     for network, learning in by_network({name: own for name, own in _learning(right).items() if own.any()}).items():
         stuck = [name for name in learning if not mine.displacements[name].any()]
-        said += [network] if len(stuck) == len(learning) else dict.fromkeys(name.rpartition(".")[0] for name in stuck)
-    shown = ", ".join(said[:4]) + (f" and {len(said) - 4} more" if len(said) > 4 else "")
-    return f"{shown} {'do' if len(said) > 1 else 'does'} not learn" if said else None
+        still += [network] if len(stuck) == len(learning) else dict.fromkeys(name.rpartition(".")[0] for name in stuck)
+    shown = ", ".join(still[:4]) + (f" and {len(still) - 4} more" if len(still) > 4 else "")
+    return f"{shown} {'do' if len(still) > 1 else 'does'} not learn" if still else None
 
 
 def _losses_difference(mine: Update, right: Update, allowed: Tolerances) -> str | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 TABLE_FORMAT, SURVEY_FORMAT = 1, 2
 
 
-def save(table: pandas.DataFrame, path: Path | str) -> Path:
+def write_table(table: pandas.DataFrame, path: Path | str) -> Path:
     """Writes a table of measurements with its ``attrs`` as JSON. NaN becomes null.
 
     Raises:
@@ -25,8 +25,8 @@ def save(table: pandas.DataFrame, path: Path | str) -> Path:
     return Path(path)
 
 
-def load(path: Path | str) -> pandas.DataFrame:
-    """Reads a table that `save` wrote.
+def read_table(path: Path | str) -> pandas.DataFrame:
+    """Reads a table that `write_table` wrote.
 
     Raises:
         LabkitError: there is no such file, or it holds no table.

@@ -1,5 +1,4 @@
 from labkit.show.comparisons import comparison_figure as comparison_figure
-from labkit.show.comparisons import comparison_report as comparison_report
 from labkit.show.progress import LiveLosses as LiveLosses
 from labkit.show.progress import loss_curves as loss_curves
 from labkit.show.progress import picture_rows as picture_rows

@@ -36,6 +36,6 @@ def queue_figure(traces: Traces) -> go.Figure:
     thinned = recordings.size().max() > QUEUE_POINTS // 2
     thinning = f"; thinned to {QUEUE_POINTS:,} points, extremes kept" if thinned else ""
     figure.update_xaxes(title=f"{unit} since the first event{thinning}", row=len(recordings), col=1)
-    told = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
+    table = recordings.agg(kernels_waiting_mean=("mean", "first"), kernels_waiting_most=("waiting", "max"))
     title = "Kernels launched, but not started (dashed: mean)"
-    return finish(figure, title, traces, told.reset_index())
+    return finish(figure, title, traces, table.reset_index())

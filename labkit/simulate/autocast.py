@@ -60,11 +60,11 @@ def _registered() -> tuple[torch.library.Library, ...]:
     others.fallback(torch.library.fallthrough_kernel, NAME)
     for name, rule in rules().items():
         packet, _, overload = name.partition(".")
-        aten.impl(name, partial(_run, rule, getattr(getattr(torch.ops.aten, packet), overload or "default")), NAME)
+        aten.impl(name, partial(_apply, rule, getattr(getattr(torch.ops.aten, packet), overload or "default")), NAME)
     return others, aten
 
 
-def _run(rule: str, operator: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply(rule: str, operator: Any, *args: Any, **kwargs: Any) -> Any:
     """Calls the operator with its arguments cast by the rule, and nothing below it is cast."""
     with torch._C._ExcludeDispatchKeyGuard(KEY):
         if not torch.is_autocast_enabled("cuda"):

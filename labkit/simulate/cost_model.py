@@ -248,7 +248,7 @@ def from_memory(operator: Operator, roofline: Roofline) -> float:
     return missed + (operator.bytes_moved - missed) / CACHE_RATE
 
 
-class Convolution(NamedTuple):
+class ConvolutionShapes(NamedTuple):
     """The shapes of a convolution, or of its gradients: (B, C, H, W), and the weight's (out, in a group, H, W)."""
 
     pictures: Shape
@@ -289,13 +289,13 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
     itemsize = getattr(torch, operator.dtype).itemsize
     bias: list[Part] = []
     if operator.name == "aten::convolution":
-        shapes = Convolution(operator.inputs[0], operator.inputs[1], operator.outputs[0])
+        shapes = ConvolutionShapes(operator.inputs[0], operator.inputs[1], operator.outputs[0])
         products = {"convolution": shapes.results}
         if len(operator.inputs) == 3:
             bias = [Part("add_bias", 0.0, 2 * itemsize * math.prod(shapes.results))]
     else:
         results, pictures, weight = operator.inputs[:3]
-        shapes = Convolution(pictures, weight, results)
+        shapes = ConvolutionShapes(pictures, weight, results)
         products = {"convolution grad_input": pictures, "convolution grad_weight": weight}
         products = {name: output for name, output in products.items() if output in operator.outputs}
         if any(len(shape) == 1 for shape in operator.outputs):
@@ -316,7 +316,7 @@ def convolution_parts(operator: Operator, roofline: Roofline) -> list[Part]:
 
 
 def parts_on_tensor_cores(
-    name: str, shapes: Convolution, output: Shape, flops: float, operator: Operator, roofline: Roofline
+    name: str, shapes: ConvolutionShapes, output: Shape, flops: float, operator: Operator, roofline: Roofline
 ) -> list[Part]:
     """The kernels that compute a convolution's `output` from the two other shapes, with conversions of the layout.
 
@@ -342,7 +342,7 @@ def parts_on_tensor_cores(
     return [*before, Part(name, flops / busy_share, moved, arithmetic), *after]
 
 
-def parts_without(name: str, shapes: Convolution, output: Shape, flops: float, roofline: Roofline) -> list[Part]:
+def parts_without(name: str, shapes: ConvolutionShapes, output: Shape, flops: float, roofline: Roofline) -> list[Part]:
     """The kernel that computes a convolution's `output` without tensor cores: in tiles or directly, as is faster."""
     busy_share, _ = shapes.busy_share(output, roofline)
     tiled = flops / busy_share / (WINOGRAD if shapes.takes_winograd else 1)

@@ -230,13 +230,13 @@ def _address(tensor: Tensor) -> int:
 
 
 def redirected(function: Callable, named_device: str = "meta", device: str = "cuda") -> Callable:
-    """The function, told `device` where it is told `named_device`."""
+    """The function, called with `device` in place of `named_device`."""
 
-    def told(*args: Any, **named: Any) -> Any:
+    def called(*args: Any, **named: Any) -> Any:
         args, named = tree_map(lambda given: device if given == named_device else given, (args, named))
         return function(*args, **named)
 
-    return told
+    return called
 
 
 # With these replacements a step is made and runs on the meta device as it would on a GPU.

@@ -77,7 +77,7 @@ def predict(
         check_known("device", device, ROOFLINES)
     devices = [*ROOFLINES] if device is None else [device]
     ways = (False, True) if graph is None else (graph,)
-    operators, memory = _run(_forward(step, inputs) if isinstance(step, nn.Module) else step)
+    operators, memory = _second_run(_forward(step, inputs) if isinstance(step, nn.Module) else step)
     rows = [
         {**_row(operators, ROOFLINES[name], as_graph, host_us), "memory_GB": memory / 1e9}
         for name in devices
@@ -95,7 +95,7 @@ def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> Callable[[], object
     return torch.no_grad()(lambda: on_meta(*moved))
 
 
-def _run(step: Callable[[], object]) -> tuple[list[Operator], int]:
+def _second_run(step: Callable[[], object]) -> tuple[list[Operator], int]:
     """The operators of the step's second run, and its peak memory in bytes."""
     try:
         with LiveBytes() as live:

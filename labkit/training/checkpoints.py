@@ -133,7 +133,7 @@ def check_pictures(path: Path, saved: list[list[Stamp]], here: list[list[Stamp]]
     Raises:
         CheckpointError: A and B are exchanged, or no picture of either has the name of one that the run has seen.
     """
-    told, known, exchanged = [], 0, True
+    changes, known, exchanged = [], 0, True
     for k, domain in enumerate("AB"):
         old, new = saved[k], here[k]
         own, other = ([_common(new, files, columns) for columns in (1, 2, 3)] for files in (old, saved[1 - k]))
@@ -141,13 +141,13 @@ def check_pictures(path: Path, saved: list[list[Stamp]], here: list[list[Stamp]]
         counts = {"gone": len(old) - own[0], "new": len(new) - own[0], "changed": own[0] - own[1]}
         if [stamp[:2] for stamp in old] != [stamp[:2] for stamp in new]:
             found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-            told.append(f"of {domain} {found or 'all in another order'}")
+            changes.append(f"of {domain} {found or 'all in another order'}")
     if exchanged or not known:
-        now = "trainA and trainB exchanged" if exchanged else f"none of these: {'; '.join(told)}"
+        now = "trainA and trainB exchanged" if exchanged else f"none of these: {'; '.join(changes)}"
         check_settings(path, "run", {"pictures": "trainA and trainB"}, {"pictures": now})
-    if told:
+    if changes:
         warnings.warn(
-            f"{path}: these are not the pictures that the run has seen: {'; '.join(told)}. It goes on with them. If "
+            f"{path}: these are not the pictures that the run has seen: {'; '.join(changes)}. It goes on with them. If "
             "there are more or fewer, all come in another order from now on.",
             stacklevel=2,
         )

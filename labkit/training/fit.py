@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -23,20 +23,6 @@ from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Pr
 from labkit.training.interrupts import Stopped, interrupts
 from labkit.training.run import Run, resumed, save_run
 from labtrace.errors import check_at_least
-
-
-class Wishes(NamedTuple):
-    """What a rank needs after a step. Every rank then acts on the largest of each number among the ranks."""
-
-    failed: int = 0  # 1 if there was an error, which goes on to the caller after the run was saved
-    signal: int = 0  # the number of the signal that stops the run
-    save: int = 0  # 1 if a checkpoint is due
-    end: int = 0  # 1 if a callback stops the run
-
-    @property
-    def stop(self) -> bool:
-        """True if the run ends after this step."""
-        return max(self.failed, self.signal, self.end) > 0
 
 
 @cudnn_benchmark()
@@ -110,7 +96,6 @@ def fit(
     run = Run(step, steps, pictures, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
     watchers = Callbacks(run, [*log, Progress(), *callbacks])
-    agreement, agreed, save_at = ranks.Agreement(), Wishes(), time.monotonic() + 60 * save_minutes
     with (
         resumed(run),
         interrupts() as signals,
@@ -118,50 +103,99 @@ def fit(
         closing(_stream(run, pictures, workers, watchers, signals)) as stream,
     ):
         watchers.raise_error()
+        stops = Stops(run, watchers, signals, save_minutes)
         for batch in stream:
+            # ----------------------------------------------------------------------------------------------------------
+            # The training step: one update of each player. Nothing here waits for the device.
             if schedule is not None:
                 step.scale_lr(schedule(run.done))
-            try:
-                run.add(step(*batch))
-            except DataError as error:
-                raise DataError(f"{error}{pictures.outside(run.done, seed, batch_size)}") from error
+            with _naming_pictures(run):
+                losses = step(*batch)
+            run.add(losses)
+            # ----------------------------------------------------------------------------------------------------------
             watchers.tell("on_step")
-            late = run.folder is not None and time.monotonic() >= save_at
-            wishes = Wishes(watchers.error is not None, signals[0] if signals else 0, late, run.stopping)
-            agreed = Wishes(*agreement.on(*wishes))
+            stops.agree()
             milestone = run.done == steps or watchers.saves()
-            if milestone or agreed.save or agreed.stop or run.done % report_every == 0:
-                run.collect_losses()
+            if milestone or stops.late or stops.stop or run.done % report_every == 0:
+                run.collect_losses()  # sync point: waits for the device
                 watchers.tell("on_report")
             if ranks.number() == 0 and (milestone or run.done % sample_every == 0):
-                grid = sample(run, pictures)
-                if grid is not None:
+                if (grid := sample(run, pictures)) is not None:
                     watchers.tell("on_sample", grid)
-            if ranks.count() == 1:  # several ranks stop together, after their next step
-                agreed = agreed._replace(failed=watchers.error is not None, end=run.stopping)
-            if milestone or agreed.save or agreed.stop:
-                _save_and_tell(run, watchers)
-                save_at = time.monotonic() + 60 * save_minutes
-            if agreed.stop:
+            stops.agree_alone()
+            if milestone or stops.late or stops.stop:
+                stops.save_run()
+            if stops.stop:
                 break
-        agreement.settled()
-        if run.done < steps and not agreed.stop:  # an error ended the batches; a signal may have caused it
-            agreed = Wishes(signal=signals[0]) if signals else Wishes(failed=1)
-            _save_and_tell(run, watchers)
-        if agreed.signal and not agreed.failed:
-            signals.append(agreed.signal)  # another rank may have received it
-            raise Stopped(f"stopped after step {run.done} of {steps}; {_where_saved(run)}.", agreed.signal)
-        if not agreed.failed:
+        stops.after_the_last()
+        if not stops.failed:
             step.finish()
     watchers.raise_error()
     return run
 
 
-def _save_and_tell(run: Run, watchers: Callbacks) -> None:
-    watchers.keep_states()
-    save_run(run)
-    if run.folder is not None:
-        watchers.tell("on_save", run.folder / checkpoints.FILE)
+class Stops:
+    """Saves the run, and stops it before its last step: for an error, a signal or a callback, on all ranks together.
+
+    After a step every rank has four wishes, and acts on the largest of each among the ranks. The attributes are these.
+
+    Attributes:
+        failed: 1 if there was an error, which is raised after the run was saved.
+        signal: the number of the signal that stops the run, or 0.
+        late: 1 if a checkpoint is due.
+        end: 1 if a callback stops the run.
+    """
+
+    def __init__(self, run: Run, watchers: Callbacks, signals: list[int], save_minutes: float):
+        self.run, self.watchers, self.signals, self.minutes = run, watchers, signals, save_minutes
+        self.failed = self.signal = self.late = self.end = 0
+        self.agreement, self.save_at = ranks.Agreement(), time.monotonic() + 60 * save_minutes
+
+    def agree(self) -> None:
+        """Tells the other ranks what this one wishes, and takes what all have agreed on."""
+        late = self.run.folder is not None and time.monotonic() >= self.save_at
+        wishes = self.watchers.error is not None, self.signals[0] if self.signals else 0, late, self.run.stopping
+        self.failed, self.signal, self.late, self.end = self.agreement.on(*wishes)
+
+    def agree_alone(self) -> None:
+        """Takes what callbacks wished meanwhile. Several ranks stop together, after their next step."""
+        if ranks.count() == 1:
+            self.failed, self.end = self.watchers.error is not None, self.run.stopping
+
+    @property
+    def stop(self) -> bool:
+        """True if the run ends after this step."""
+        return max(self.failed, self.signal, self.end) > 0
+
+    def save_run(self) -> None:
+        """Saves the run, with the callbacks' states."""
+        self.watchers.keep_states()
+        save_run(self.run)
+        if self.run.folder is not None:
+            self.watchers.tell("on_save", self.run.folder / checkpoints.FILE)
+        self.save_at = time.monotonic() + 60 * self.minutes
+
+    def after_the_last(self) -> None:
+        """Saves the run if an error ended its batches, and raises `Stopped` if a signal stopped it."""
+        self.agreement.settled()
+        if self.run.done < self.run.steps and not self.stop:
+            self.signal = self.signals[0] if self.signals else 0  # which may have caused the error
+            self.failed = not self.signal
+            self.save_run()
+        if self.signal and not self.failed:
+            self.signals.append(self.signal)  # another rank may have received it
+            text = f"stopped after step {self.run.done} of {self.run.steps}; {_where_saved(self.run)}."
+            raise Stopped(text, self.signal)
+
+
+@contextmanager
+def _naming_pictures(run: Run) -> Iterator[None]:
+    """Adds to an error of the batch its first picture that is not in [-1, 1]."""
+    try:
+        yield
+    except DataError as error:
+        which = run.data.outside(run.done, run.batches["seed"], run.batches["batch_size"])
+        raise DataError(f"{error}{which}") from error
 
 
 def _stream(

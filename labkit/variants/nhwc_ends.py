@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from labkit.variants.nhwc_norm import operator, pixels_first, run
+from labkit.variants.nhwc_norm import operator, pixels_first, run_grid
 
 tl: Any = None  # triton.language, set by `as_triton`
 ALIGNED = 8  # channels of 16 bits: tensor cores read 16 bytes of a pixel at a time
@@ -120,7 +120,7 @@ def launch(kernel: Callable, result: Tensor, *arguments: Any, **constants: Any) 
     """Runs a kernel on all pixels of the result (N, H, W, C), TILE at a time, each with all its channels."""
     grid = (result.shape[0], math.ceil(result.shape[1] * result.shape[2] / TILE))
     most = 2 ** math.ceil(math.log2(result.shape[3]))
-    run(kernel, grid, result, *arguments, **constants, LANES=most, TILE=TILE, num_warps=4)
+    run_grid(kernel, grid, result, *arguments, **constants, LANES=most, TILE=TILE, num_warps=4)
 
 
 # ---- the kernels: a program writes TILE pixels p of a picture, each with all its channels, in LANES

@@ -162,10 +162,10 @@ def launch(kernel: Callable, x: Tensor, pixels: int, parts: int, *given: Any, la
     tile, channels = PIXELS * larger, channels_of(x)
     each = math.ceil(math.ceil(pixels / parts) / tile) * tile  # pixels of a part
     flags |= {"PARTS": parts, "TILE": tile, "CHANNELS": channels, "num_warps": WARPS * larger}
-    run(kernel, (x.shape[0] * parts, math.ceil(x.shape[3] / channels)), x, *given, each, **flags)
+    run_grid(kernel, (x.shape[0] * parts, math.ceil(x.shape[3] / channels)), x, *given, each, **flags)
 
 
-def run(kernel: Callable, grid: tuple[int, int], on: Tensor, *arguments: Any, **constants: Any) -> None:
+def run_grid(kernel: Callable, grid: tuple[int, int], on: Tensor, *arguments: Any, **constants: Any) -> None:
     """Runs so many programs of a kernel where this tensor lies."""
     if not on.is_meta:  # there are shapes, and no numbers
         with torch.cuda.device_of(on):

@@ -16,7 +16,7 @@ AT_ONCE = 1 << 18  # numbers of patches in one product, which stay in the cache
 
 
 def suits(layer: Any) -> bool:
-    """Whether it is a convolution, or a transposed one, that `Convolution` computes and that gains from it."""
+    """Whether it is a convolution, or a transposed one, that `PatchConvolution` computes and that gains from it."""
     usual = dict(dilation=(1, 1), groups=1, padding_mode="zeros")
     return (
         type(layer) in (nn.Conv2d, nn.ConvTranspose2d)
@@ -29,10 +29,10 @@ def convolution(layer: Any, x: Tensor) -> Tensor:
     """What the layer computes of x (N, C, H, W). Under autocast, gradients stay PyTorch's."""
     if torch.is_autocast_enabled("cpu"):
         return type(layer).forward(layer, x)
-    return Convolution.apply(x, layer.weight, layer.bias, layer)
+    return PatchConvolution.apply(x, layer.weight, layer.bias, layer)
 
 
-class Convolution(torch.autograd.Function):
+class PatchConvolution(torch.autograd.Function):
     """PyTorch's convolution of x (N, C, H, W), but for its weight's gradient."""
 
     @staticmethod

@@ -142,7 +142,7 @@ class Winograd(Substitutes):
         with torch.autocast("cpu", enabled=False):
             if weight not in self.transformed:
                 self.transformed[weight] = transformed(weight.detach())
-            return Convolution.apply(x.to(weight.dtype), weight, layer.bias, self.transformed[weight])
+            return WinogradConvolution.apply(x.to(weight.dtype), weight, layer.bias, self.transformed[weight])
 
 
 def convolutions(model: Model) -> Iterator[tuple[nn.ReflectionPad2d | None, nn.Conv2d]]:
@@ -189,7 +189,7 @@ def twice_g(taps: int, dtype: torch.dtype) -> Tensor:
     return torch.kron(*[torch.tensor(g, dtype=torch.float64)] * 2).to(dtype)
 
 
-class Convolution(torch.autograd.Function):
+class WinogradConvolution(torch.autograd.Function):
     """A convolution of x (N, C, H, W) with weights, and these transformed: those of `convolutions`."""
 
     @staticmethod
@@ -199,10 +199,10 @@ class Convolution(torch.autograd.Function):
         n, height, width, channels = ctx.shape = x.shape
         high, wide = height + results - 4, width + results - 4
         v = x.new_empty(36, n * -(-high // results) * -(-wide // results), channels)
-        run("input_transform", x, v, *x.shape, results)
+        run_kernel("input_transform", x, v, *x.shape, results)
         # no view of another tensor, as a ReLU behind it may work in place
         y = torch.empty(n, len(weight), high, wide, dtype=x.dtype, memory_format=torch.channels_last)
-        run("output_transform", torch.bmm(v, u.mT), y, n, height, width, len(weight), results)
+        run_kernel("output_transform", torch.bmm(v, u.mT), y, n, height, width, len(weight), results)
         ctx.save_for_backward(v, u)
         return y if bias is None else y.add_(bias[:, None, None])
 
@@ -214,10 +214,10 @@ class Convolution(torch.autograd.Function):
         taps, results = 7 - ctx.results, ctx.results
         n, height, width, _ = ctx.shape
         dm = dy.new_empty(36, v.shape[1], dy.shape[3])
-        run("output_gradient", dy, dm, n, height, width, dy.shape[3], results)
+        run_kernel("output_gradient", dy, dm, n, height, width, dy.shape[3], results)
         if ctx.needs_input_grad[0]:
             dx = dy.new_zeros(ctx.shape)
-            run("input_gradient", torch.bmm(dm, u), dx, *dx.shape, results)
+            run_kernel("input_gradient", torch.bmm(dm, u), dx, *dx.shape, results)
             dx = dx.permute(0, 3, 1, 2)
         if ctx.needs_input_grad[1]:
             products = torch.bmm(dm.mT, v).view(36, -1)  # so long that it is slow as the left one of a product
@@ -234,7 +234,7 @@ class NormAndActivation(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, eps: float, slope: float) -> Tensor:
         n, height, width, channels = x.shape
         y, statistics = torch.empty_like(x), x.new_empty(2, n, channels)
-        run("norm", x, y, statistics, n, height * width, channels, eps, slope)
+        run_kernel("norm", x, y, statistics, n, height * width, channels, eps, slope)
         ctx.save_for_backward(x, statistics)
         ctx.slope = slope
         return y
@@ -245,7 +245,7 @@ class NormAndActivation(torch.autograd.Function):
         x, statistics = ctx.saved_tensors
         n, height, width, channels = x.shape
         dx = torch.empty_like(x)
-        run("norm_gradient", x, statistics, dy.contiguous(), dx, n, height * width, channels, ctx.slope)
+        run_kernel("norm_gradient", x, statistics, dy.contiguous(), dx, n, height * width, channels, ctx.slope)
         return dx, None, None
 
 
@@ -263,7 +263,7 @@ def can_compile() -> bool:
     return sys.platform == "linux" and compiler() is not None
 
 
-def run(kernel: str, *arguments: Tensor | int | float) -> None:
+def run_kernel(kernel: str, *arguments: Tensor | int | float) -> None:
     """Runs a kernel of winograd.cpp on contiguous tensors of one type."""
     double = any(isinstance(one, Tensor) and one.dtype == torch.float64 for one in arguments)
     call(getattr(library(), f"{kernel}_{'double' if double else 'float'}"), *arguments)

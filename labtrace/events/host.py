@@ -9,8 +9,8 @@ import pandas
 from numpy.typing import ArrayLike
 
 from labtrace.events.dialects import CALLS, GRAPH_LAUNCHES, LAUNCHING_CALLS, SYNCHRONISING, matching
-from labtrace.events.intervals import Nesting, Union
-from labtrace.events.rank import NOWHERE, Nested, Rank, innermost
+from labtrace.events.intervals import NOWHERE, Nested, Nesting, Union, innermost
+from labtrace.events.rank import Rank
 
 DATA, START_UP, MEMORY, WAITS = "data loading", "start-up", "memory calls", "waiting calls"
 COMPILING, BLOCKED = "recompilation", "blocking launches"

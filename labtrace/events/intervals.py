@@ -6,7 +6,10 @@ Begins and ends are NumPy arrays, in microseconds.
 from __future__ import annotations
 
 import numpy as np
+import pandas
 from numpy.typing import ArrayLike
+
+NOWHERE = "(none)"  # in tables, where there is no operator or range
 
 
 class Union:
@@ -103,3 +106,39 @@ class Nesting:
         """The time in each interval outside of its children."""
         inside = self.holder[:-1] >= 0
         return np.bincount(self.holder[:-1][inside], weights=np.diff(self.instants)[inside], minlength=len(self.begin))
+
+
+class Nested:
+    """Host events, which nest in each thread: finds the innermost at a time.
+
+    Among several threads the event that began last counts: in the backward pass the autograd thread works while the
+    main thread waits.
+
+    Attributes:
+        threads: of each thread the places of its events, and their `Nesting`.
+    """
+
+    def __init__(self, events: pandas.DataFrame) -> None:
+        self._names, self._begin = events["name"].to_numpy(dtype=object), events["begin"].to_numpy()
+        groups, end = events.groupby(["pid", "tid"], sort=False).indices, events["end"].to_numpy()
+        self.threads = [(rows, Nesting(self._begin[rows], end[rows])) for rows in groups.values()]
+
+    def at(self, times: ArrayLike) -> np.ndarray:
+        """The place of the innermost event at each time, -1 for none."""
+        times = np.asarray(times, dtype=float)
+        found, begun = np.full(len(times), -1), np.full(len(times), -np.inf)
+        for rows, nesting in self.threads:
+            place = nesting.at(times)
+            here = np.where(place >= 0, rows[place], -1)
+            later = (here >= 0) & (self._begin[here] > begun)
+            found, begun = np.where(later, here, found), np.where(later, self._begin[here], begun)
+        return found
+
+    def names_at(self, times: ArrayLike, nowhere: str = NOWHERE) -> np.ndarray:
+        """The name of the innermost event at each time, `nowhere` where there is none."""
+        return np.append(self._names, nowhere)[self.at(times)]
+
+
+def innermost(events: pandas.DataFrame, times: ArrayLike) -> np.ndarray:
+    """The place of the innermost host event at each time, -1 for none."""
+    return Nested(events).at(times)

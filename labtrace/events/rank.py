@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 import pandas
-from numpy.typing import ArrayLike
 
 from labtrace.errors import TraceError
 from labtrace.events.clocks import DOUBTFUL, cut_short, impossible
@@ -27,12 +26,12 @@ from labtrace.events.dialects import (
     USERS_RANGES,
     matching,
 )
-from labtrace.events.intervals import Nesting, Union
+from labtrace.events.gaps import find_gaps
+from labtrace.events.intervals import Nested, Union, innermost
 from labtrace.events.reading import Recording, entry, number
 from labtrace.ranges import RANGE
 
 COUNTERS = "cuda_profiler_range"
-NOWHERE = "(none)"  # in tables, where there is no operator or range
 
 
 class Rank:
@@ -115,6 +114,11 @@ class Rank:
         if any(share > DOUBTFUL for _, share in self.impossible_times.values()):
             kernels[["call_begin", "call_duration", "delay", "sharing"]] = np.nan
         return kernels.drop(columns=["category", "pid", "tid", "cut_us"])
+
+    @cached_property
+    def gaps(self) -> pandas.DataFrame:
+        """The times in which no kernel ran, with their causes: `labtrace.events.gaps.find_gaps` of `kernels`."""
+        return find_gaps(self.kernels)
 
     @cached_property
     def gpu_work(self) -> pandas.DataFrame:
@@ -291,39 +295,3 @@ def _by_gpu(recording: Recording) -> list[Recording]:
         seen = events.assign(correlation=correlation.mask(theirs, -1))[~elsewhere].reset_index(drop=True)
         parts.append(replace(recording, events=seen, gpus=len(gpus)))
     return parts
-
-
-class Nested:
-    """Host events, which nest in each thread: finds the innermost at a time.
-
-    Among several threads the event that began last counts: in the backward pass the autograd thread works while the
-    main thread waits.
-
-    Attributes:
-        threads: of each thread the places of its events, and their `Nesting`.
-    """
-
-    def __init__(self, events: pandas.DataFrame) -> None:
-        self._names, self._begin = events["name"].to_numpy(dtype=object), events["begin"].to_numpy()
-        groups, end = events.groupby(["pid", "tid"], sort=False).indices, events["end"].to_numpy()
-        self.threads = [(rows, Nesting(self._begin[rows], end[rows])) for rows in groups.values()]
-
-    def at(self, times: ArrayLike) -> np.ndarray:
-        """The place of the innermost event at each time, -1 for none."""
-        times = np.asarray(times, dtype=float)
-        found, begun = np.full(len(times), -1), np.full(len(times), -np.inf)
-        for rows, nesting in self.threads:
-            place = nesting.at(times)
-            here = np.where(place >= 0, rows[place], -1)
-            later = (here >= 0) & (self._begin[here] > begun)
-            found, begun = np.where(later, here, found), np.where(later, self._begin[here], begun)
-        return found
-
-    def names_at(self, times: ArrayLike, nowhere: str = NOWHERE) -> np.ndarray:
-        """The name of the innermost event at each time, `nowhere` where there is none."""
-        return np.append(self._names, nowhere)[self.at(times)]
-
-
-def innermost(events: pandas.DataFrame, times: ArrayLike) -> np.ndarray:
-    """The place of the innermost host event at each time, -1 for none."""
-    return Nested(events).at(times)

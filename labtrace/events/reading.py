@@ -346,8 +346,8 @@ class Columns:
         name = event.name if arguments.copy is None else copy_name(arguments.copy, arguments.source, arguments.target)
         inputs = -1
         if arguments.dims is not NULL and SHAPED.match(str(event.name)):
-            told = (arguments.dims, arguments.types, arguments.values)
-            inputs = self.inputs[f"[{', '.join(bytes(part).decode() for part in told)}]"]
+            parts = (arguments.dims, arguments.types, arguments.values)
+            inputs = self.inputs[f"[{', '.join(bytes(part).decode() for part in parts)}]"]
         self._numbers.extend(
             (
                 texts[event.cat],

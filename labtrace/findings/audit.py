@@ -11,8 +11,8 @@ import pandas
 
 from labtrace.events.clocks import DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
 from labtrace.events.dialects import APPENDED_LAUNCHES, GRAPH_LAUNCHES, LAUNCHING_CALLS, matching
-from labtrace.events.rank import Rank, innermost
-from labtrace.tables.gpu import find_gaps
+from labtrace.events.intervals import innermost
+from labtrace.events.rank import Rank
 
 # A pause longer than both, the second a share of the recording, separates events with a wrong time from the others.
 STRAY_PAUSE_US, STRAY_PAUSE_SHARE = 6e7, 0.9
@@ -56,8 +56,8 @@ def findings(rank: Rank) -> list[Finding]:
 def doubts(rank: Rank) -> tuple[str, bool]:
     """A sentence with the faults that a verdict has to name first, or "", and whether they allow no verdict at all."""
     serious = [finding for finding in findings(rank) if finding.tables and finding.of_verdict]
-    said = [f"{finding.events:,} {finding.what}" for finding in serious]
-    sentence = f"This recording is not sound: {'; '.join(said)} (see Trace.audit)." if said else ""
+    named = [f"{finding.events:,} {finding.what}" for finding in serious]
+    sentence = f"This recording is not sound: {'; '.join(named)} (see Trace.audit)." if named else ""
     return sentence, any(finding.share > DOUBTFUL for finding in serious)
 
 
@@ -98,9 +98,8 @@ def _launches(rank: Rank) -> list[Finding]:
     first = work[work["call"] >= 0].groupby("stream")["begin"].min()  # streams run their kernels in order
     earlier = unknown["begin"] < unknown["stream"].map(first).fillna(work["call_begin"].min())
     unlinked = unknown[~earlier]
-    gaps = find_gaps(work)
-    gaps_before = gaps["us"][gaps["next"].isin(unlinked.index)].sum()
-    lost_share = max(len(lost) / max(1, len(launching)), _idle_after(work, lost))
+    gaps_before = rank.gaps["us"][rank.gaps["next"].isin(unlinked.index)].sum()
+    lost_share = max(len(lost) / max(1, len(launching)), _idle_after(rank, lost))
     too_many = len(work) / 2 < len(unlinked) < len(work)  # a replay can do without some, and without any there is none
     unlinked_share = _share(unlinked["duration"].sum() + gaps_before, work)
     return [
@@ -109,9 +108,10 @@ def _launches(rank: Rank) -> list[Finding]:
     ]
 
 
-def _idle_after(work: pandas.DataFrame, lost: pandas.DataFrame) -> float:
+def _idle_after(rank: Rank, lost: pandas.DataFrame) -> float:
     """The share of the wall time in which the GPU seems idle, and may have run the kernels of these launches."""
-    gaps, launched = find_gaps(work), work["call_begin"].ffill().cummax().to_numpy()
+    gaps, work = rank.gaps, rank.gpu_work
+    launched = work["call_begin"].ffill().cummax().to_numpy()
     before = np.searchsorted(lost["begin"], launched[gaps["next"] - 1])
     after = np.searchsorted(lost["begin"], launched[gaps["next"]])
     return _share(gaps["us"][after > before].sum(), work)

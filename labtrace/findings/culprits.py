@@ -12,7 +12,7 @@ from labtrace.events import host
 from labtrace.events.dialects import CALLS, PYTORCHS_RANGES, matching
 from labtrace.events.rank import Rank
 from labtrace.tables.dependencies import WAITING_CALLS, Dependencies
-from labtrace.tables.gpu import find_gaps, gaps
+from labtrace.tables.gpu import gaps
 
 MOST_GAPS = 2000  # those left out are short
 FILLED = 0.5  # the share of a gap that an event has to fill to be its reason
@@ -30,7 +30,7 @@ KERNEL_SHARE = 0.5  # of the time of its kind: a kernel that takes more can be n
 PYTORCHS = r"\bat::|elementwise|triton_[a-z]{3}_|reduce_kernel|multi_tensor"
 
 
-class Kernel(NamedTuple):
+class TopKernel(NamedTuple):
     """The kernel that takes most of the time of its kind.
 
     Attributes:
@@ -80,13 +80,13 @@ def gaps_by_name(rank: Rank) -> pandas.DataFrame:
 
 def _launching_range(rank: Rank) -> str:
     """The range in which the kernels were launched that ended over half of the idle time, or ""."""
-    found = find_gaps(rank.kernels)
+    found = rank.gaps
     names = np.append(rank.ranges["name"].to_numpy(dtype=object), "")
     us = found["us"].groupby(names[rank.kernels["range"].iloc[found["next"]]]).sum()
     return str(us.idxmax()).strip("# ") if us.max() > us.sum() / 2 else ""
 
 
-def waits(rank: Rank, found: Dependencies) -> str:
+def usual_wait(rank: Rank, found: Dependencies) -> str:
     """The call in which the host waits most often, and how often a step: "cudaStreamSynchronize, 24 a step"."""
     copies = set(found.kernels["correlation"][found.copies])
     waiting = matching(rank.operators["name"], WAITING_CALLS) | rank.operators["correlation"].isin(copies)
@@ -96,7 +96,7 @@ def waits(rank: Rank, found: Dependencies) -> str:
 
 def how_often(rank: Rank) -> str:
     """In how many of the steps the GPU was idle: ", once in 12 steps (step 5)", ", in 3 of 12 steps", "" if in most."""
-    steps, found = len(rank.steps), find_gaps(rank.kernels)
+    steps, found = len(rank.steps), rank.gaps
     us = found["us"].groupby(rank.kernels["step"].iloc[found["next"]].to_numpy()).sum().sort_values(ascending=False)
     if steps < LEAST_STEPS or not us.sum():
         return ""
@@ -106,7 +106,7 @@ def how_often(rank: Rank) -> str:
     return f", in {many} of {steps} steps" if many <= steps / 2 else ""
 
 
-def kernel(rank: Rank, table: pandas.DataFrame) -> Kernel:
+def top_kernel(rank: Rank, table: pandas.DataFrame) -> TopKernel:
     """The kernel that takes most of the time of those in `table`, which are of one kind."""
     number = pandas.factorize(table["name"])[0]
     us = np.bincount(number, weights=table["duration"])
@@ -114,7 +114,7 @@ def kernel(rank: Rank, table: pandas.DataFrame) -> Kernel:
     name = table["name"][lasting.index[0]]
     slow = lasting[lasting > TAIL * lasting.median()] if len(lasting) >= LEAST_CALLS else lasting[:0]
     own, calls = not re.search(PYTORCHS, name), _a_step(rank, len(lasting))
-    return Kernel(name, us.max() / us.sum(), calls, len(slow), slow.sum() / lasting.sum(), own)
+    return TopKernel(name, us.max() / us.sum(), calls, len(slow), slow.sum() / lasting.sum(), own)
 
 
 def _a_step(rank: Rank, times: int) -> str:

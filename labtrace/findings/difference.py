@@ -10,7 +10,8 @@ import pandas
 
 from labtrace.errors import TraceError
 from labtrace.events.dialects import CALLS, OPERATORS, fine_kinds
-from labtrace.events.rank import NOWHERE, Nested, Rank, innermost
+from labtrace.events.intervals import NOWHERE, Nested, innermost
+from labtrace.events.rank import Rank
 from labtrace.findings.window import of_steps
 from labtrace.tables.gpu import share, temporal_by_step
 from labtrace.tables.processor import MOST_SKEWED, stretches, typical_steps, typical_work
@@ -38,7 +39,7 @@ class Comparison(NamedTuple):
     tables: dict[str, pandas.DataFrame]
 
 
-def compare(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> Comparison:
+def comparison(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> Comparison:
     """The ranks of two recordings, on average where there are several.
 
     Raises:
@@ -174,17 +175,17 @@ def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) ->
         found = "the same, within the spread of the steps" if what == "A step" else "the same"
     else:
         found = f"{ours / theirs:.2f} times faster" if theirs < ours else f"{theirs / ours:.2f} times slower"
-    said = f"{what} took {shown(ours)} {unit} and takes {shown(theirs)}: {found}"
+    text = f"{what} took {shown(ours)} {unit} and takes {shown(theirs)}: {found}"
     idle = [f"{one['idle_of_wall']:.0%}" for one in (before, after) if not np.isnan(one["idle_of_wall"])]
     if len(idle) == 2:
         waits = f"waits {idle[0]} of the time, as before" if idle[0] == idle[1] else ""
-        said += f"; the GPU {waits or f'waited {idle[0]} of the time and waits {idle[1]}'}"
+        text += f"; the GPU {waits or f'waited {idle[0]} of the time and waits {idle[1]}'}"
     if what == "A step" and min(before["steps"], after["steps"]) == 1:
-        said += ". A single step does not tell how much steps vary"
+        text += ". A single step does not tell how much steps vary"
     if any(one["mean_us"] > MOST_SKEWED * one["median_us"] for one in (before, after)):
         means = f"{shown(before['mean_us'])} and {shown(after['mean_us'])} {unit}"
-        said += f". These are medians, and some steps take much longer: the means are {means}"
-    return f"{said}."
+        text += f". These are medians, and some steps take much longer: the means are {means}"
+    return f"{text}."
 
 
 def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFrame:

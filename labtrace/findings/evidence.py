@@ -12,7 +12,6 @@ from labtrace.events.clocks import LATEST_START_US, waits_end_well
 from labtrace.events.dialects import matching
 from labtrace.events.intervals import Union
 from labtrace.events.rank import Rank
-from labtrace.tables.gpu import find_gaps
 
 LEAST = 0.1  # of the wall time: less is not told
 SYNCHRONISE = r"(?:Device|Stream|Ctx)Synchronize$"  # the host does nothing else in these
@@ -74,7 +73,7 @@ def _elsewhere(rank: Rank, ranks: Collection[Rank]) -> str:
 
 def _shared(rank: Rank) -> str:
     """Kernels that were launched on an idle GPU began late, again and again."""
-    gaps = find_gaps(rank.kernels)
+    gaps = rank.gaps
     following = rank.kernels.iloc[gaps["next"]]
     launched = (following["call_begin"] + following["call_duration"]).to_numpy()
     us = gaps["end"].to_numpy() - np.maximum(gaps["begin"], launched)

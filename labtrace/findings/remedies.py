@@ -16,15 +16,15 @@ import pandas
 from labtrace.errors import LabError
 from labtrace.events import host
 from labtrace.events.dialects import COMPUTE, fine_kinds, matching
+from labtrace.events.gaps import KERNEL_WAIT_US, LONG_DELAY_US
 from labtrace.events.intervals import Union
 from labtrace.events.rank import Rank
 from labtrace.findings import audit
 from labtrace.findings.evidence import Slower
-from labtrace.replay.launch_queue import run
+from labtrace.replay.launch_queue import play_unshared
 from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
 from labtrace.tables.achieved import PRODUCTS, TF32, achieved
 from labtrace.tables.dependencies import dependencies
-from labtrace.tables.gpu import KERNEL_WAIT_US, LONG_DELAY_US
 
 RANKS, PAUSES = "waiting for other ranks", "pauses between kernels"
 # What to try: the first part of each, up to the semicolon, is the subject of a sentence.
@@ -100,14 +100,14 @@ class Remedies:
         self.host_us = np.sum([*self.parts.values()], axis=0)
         begin, end = self._play(self.host_us, self.lasting)
         self.wall = max(end) - min(begin)
-        said = [unsound, replay_doubt(rank, np.array(begin), np.array(end))]
+        doubts = [unsound, replay_doubt(rank, np.array(begin), np.array(end))]
         self.waited = waits_for_ranks(rank, ranks)
         self.before_ampere = rank.recording.before_ampere
         self.missing = audit.missing_ranks(ranks)
         if self.waited is not None and self.missing:
             all_ranks = len(ranks) + self.missing
-            said.append(f"{self.missing} of {all_ranks} ranks have no file here: the waits for them are unknown.")
-        self.doubt = " ".join(filter(None, said))
+            doubts.append(f"{self.missing} of {all_ranks} ranks have no file here: the waits for them are unknown.")
+        self.doubt = " ".join(filter(None, doubts))
         self._check_waits(rank)
         self.off = abs(self.wall / (rank.stop - rank.start) - 1)
         self._leave_start_up_out(rank, free, made)
@@ -312,7 +312,7 @@ class Remedies:
         """Begins and ends of the kernels."""
         work = host_us.tolist(), kernel_us.tolist(), self.streams, self.found.after
         kept, (limit, pause) = self.found.waits if waits else self.measuring, self.settings
-        return run(*work, kept, limit, pause if pauses else 0.0, self.ready)[:2]
+        return play_unshared(*work, kept, limit, pause if pauses else 0.0, self.ready)[:2]
 
 
 def _either(options: Sequence[str]) -> str:

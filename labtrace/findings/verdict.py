@@ -11,6 +11,7 @@ import pandas
 from labtrace.errors import LabError
 from labtrace.events import host
 from labtrace.events.dialects import COMPUTE
+from labtrace.events.gaps import KERNEL_WAIT_US, LONG_DELAY_US
 from labtrace.events.intervals import busy
 from labtrace.events.rank import Rank
 from labtrace.findings import audit, culprits, evidence
@@ -18,7 +19,7 @@ from labtrace.findings.difference import step_walls, whole_steps
 from labtrace.findings.remedies import PAUSES, RANKS, Remedies
 from labtrace.tables import gpu
 
-PARTS = ("data", "host", "compute", "memory", "communication")  # of the work
+BOTTLENECKS = ("data", "host", "compute", "memory", "communication")  # of the work
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
 LEAST_GAIN = 0.05  # of the wall time: less is not worth a sentence
 MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work or after its last
@@ -64,7 +65,7 @@ def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[],
         played, sound, doubt = None, not audit.doubts(rank)[1], str(error)
     numbers = _numbers(whole, rank)
     costs = played.costs if played else {}
-    numbers |= {f"cost_of_{part}": costs.get(part, np.nan) for part in PARTS}
+    numbers |= {f"cost_of_{part}": costs.get(part, np.nan) for part in BOTTLENECKS}
     bound, cause, times = bound_by(numbers), "", np.nan
     doubt = doubt.replace(f"{rank.recording.file}: ", "")
     doubt = f"{doubt[:1].upper()}{doubt[1:]}"
@@ -103,16 +104,16 @@ def _around_the_gpu(rank: Rank) -> str:
     since, until, call = max(stretches, key=lambda one: one[1] - one[0])
     (name,), (filled,) = host.filled_by(rank, [since], [until], [call])
     mostly = f", mostly filled by {name}" if filled > 0.5 else ""
-    told = "Over 99%" if share > 0.99 else f"{share:.0%}"
-    return f"{told} of the recorded step is before the GPU's first work or after its last{mostly}"
+    percent = "Over 99%" if share > 0.99 else f"{share:.0%}"
+    return f"{percent} of the recorded step is before the GPU's first work or after its last{mostly}"
 
 
 def _numbers(whole: Rank, rank: Rank) -> dict[str, float]:
     parts = gpu.temporal(rank).set_index("part")
-    gaps, kernels = gpu.find_gaps(rank.kernels), rank.kernels
+    gaps, kernels = rank.gaps, rank.kernels
     idle_us, known = float(gaps["us"].sum()), kernels["delay"].notna()
     data_us = float(np.sum(rank.loading.covered(gaps["begin"], gaps["end"])))
-    causes = gpu.divided_gaps(kernels).groupby("cause")["us"].sum().reindex(gpu.CAUSES, fill_value=0.0)
+    causes = gpu.idle_by_cause(kernels, gaps)
     return {
         "wall_us": parts.loc["wall", "us"],
         "step_us": whole_steps(whole).median() if (rank.kernels["step"] >= 0).any() else np.nan,
@@ -121,7 +122,7 @@ def _numbers(whole: Rank, rank: Rank) -> dict[str, float]:
         "launched_of_idle": causes["other"] / (idle_us or np.nan),
         "data_of_idle": data_us / (idle_us or np.nan),
         **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in gpu.KINDS},
-        "long_delays_of_kernels": (kernels.loc[known, "delay"] > gpu.LONG_DELAY_US).mean(),
+        "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
         "mean_queue": gpu.mean_queue(rank) if known.any() else np.nan,
     }
 
@@ -133,7 +134,7 @@ def bound_by(numbers: Mapping[str, float]) -> str:
     the wall time from 0 to 1. Shares of the idle and of the busy time play no part, since two causes may hide behind
     each other. Nor do launch delays: with a full queue they are long, and the GPU is busy.
     """
-    found = sorted((numbers[f"cost_of_{part}"], part) for part in PARTS)
+    found = sorted((numbers[f"cost_of_{part}"], part) for part in BOTTLENECKS)
     if np.isnan([cost for cost, _ in found]).any():
         return "unknown"
     (second, _), (first, part) = found[-2:]
@@ -148,42 +149,42 @@ def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
     shares = rows["share_of_wall"]
     # What a change can bring: work on the GPU cannot go altogether, but take half of its time.
     brings = shares.where(rows["times_faster_at_half"].isna(), 1 - 1 / rows["times_faster_at_half"])
-    subject = {cause: text.partition(";")[0] for cause, text in played.advice.items()}
-    first, said = _first(rank, played, bound, rows)
+    subject = {cause: advice.partition(";")[0] for cause, advice in played.advice.items()}
+    first, text = _first(rank, played, bound, rows)
     alone = first == "communication" and played.missing > 0
     level = bound == "several" and brings.max() < LEAST_SHARE
     if level:
         cause = max(played.waits, key=lambda one: shares.get(one, 0.0))
         first = played.shares.drop(["copies", "communication"], errors="ignore").idxmax()
-        said = f"host and GPU are level: no single change brings over {math.ceil(100 * brings.max())}%. The kernels' "
-        said += f"time is {_most(played.shares[first])} {ON_GPU.get(first, first)}; half of that, and no time for "
-        said += f"{WAITS_FOR[cause]}, could bring {played.together(cause, first):.2f}x. torch.compile aims at both"
+        text = f"host and GPU are level: no single change brings over {math.ceil(100 * brings.max())}%. The kernels' "
+        text += f"time is {_most(played.shares[first])} {ON_GPU.get(first, first)}; half of that, and no time for "
+        text += f"{WAITS_FOR[cause]}, could bring {played.together(cause, first):.2f}x. torch.compile aims at both"
     elif alone:
-        said += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
+        text += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
     else:
-        said += f": {subject.get(first, f'a faster {culprits.short(first)}')} could bring "
-        said += _worth(rows.loc[first], "this time") if first in rows.index else f"{played.at_half(first):.2f}x"
+        text += f": {subject.get(first, f'a faster {culprits.short(first)}')} could bring "
+        text += _worth(rows.loc[first], "this time") if first in rows.index else f"{played.at_half(first):.2f}x"
     others = shares.index[shares >= LEAST_SHARE].drop([first, host.WAITS], errors="ignore")
     if bound == "compute" and (first in [*COMPUTE, PAUSES] or first not in rows.index):
         others = others.drop(list(COMPUTE), errors="ignore")
     if bound in ("several", "compute") and not level and not alone and len(others):
-        said += f", and {subject[others[0]]} {_worth(rows.loc[others[0]], others[0])}"
+        text += f", and {subject[others[0]]} {_worth(rows.loc[others[0]], others[0])}"
     if (slower := evidence.slower(rank)) and (times := played.at_first_speed(slower)) > 1 + LEAST_GAIN:
         first = SLOWER
-        said = f"from step {slower.step} on kernels take {slower.ratio:.2f} times as long as before: the GPU's clock "
-        said += "has fallen (heat, power), another program has come, or the inputs have grown. Without that, it "
-        said += f"would be {times:.2f}x as fast"
+        text = f"from step {slower.step} on kernels take {slower.ratio:.2f} times as long as before: the GPU's clock "
+        text += "has fallen (heat, power), another program has come, or the inputs have grown. Without that, it "
+        text += f"would be {times:.2f}x as fast"
     if played.start_up > MOSTLY_START_UP:
         first = host.START_UP
-        said = f"{played.start_up:.0%} of this recording is start-up, and the rest too little to judge a training by. "
-        said += "Leave the first steps out of the recording, with the profiler's wait and warmup"
+        text = f"{played.start_up:.0%} of this recording is start-up, and the rest too little to judge a training by. "
+        text += "Leave the first steps out of the recording, with the profiler's wait and warmup"
     elif played.start_up:
-        said = f"{played.start_up:.0%} of this recording is start-up; of the rest, {said}"
+        text = f"{played.start_up:.0%} of this recording is start-up; of the rest, {text}"
     if played.doubt:
-        said = f"as far as this recording tells, {said}"
+        text = f"as far as this recording tells, {text}"
     within = max(1, math.ceil(100 * played.off))
     clause = "SIMULATED" if first not in played.waits else "SIMULATED, the host as slow as under the profiler"
-    return first, f"{said[0].upper()}{said[1:]} ({clause}; unchanged, the replay is within {within}% of the recording)."
+    return first, f"{text[0].upper()}{text[1:]} ({clause}; unchanged, the replay is within {within}% of the recording)."
 
 
 def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> tuple[str, str]:
@@ -196,7 +197,10 @@ def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> 
     rivals = [cause for cause in waits if cause not in (host.LAUNCHES, host.WAITS)]
     ahead = waited >= max([BEHIND_WAITS * shares[host.LAUNCHES], *(AHEAD * shares[rivals])])
     if played.idle >= LEAST_SHARE and waited >= played.idle / 2 and ahead:
-        return host.WAITS, f"{idle}, since the host itself waits for it ({culprits.waits(rank, played.found)})"
+        return (
+            host.WAITS,
+            f"{idle}, since the host itself waits for it ({culprits.usual_wait(rank, played.found)})",
+        )
     if shares.get(PAUSES, 0.0) >= max(LEAST_SHARE, 1 - 1 / rows["times_faster_at_half"].max()):
         return PAUSES, f"{idle}, mostly in the pauses between {len(played.table):,} short kernels"
     halves = rows["times_faster_at_half"].dropna()
@@ -212,7 +216,7 @@ def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> 
         return first, f"{ON_GPU.get(first, first)} cost {shares[first]:.0%} of the time"
     busy = f"the GPU is busy {1 - played.idle:.0%} of the time"
     first = max(halves.index, key=lambda cause: (round(halves[cause], 2), played.shares[cause]))
-    kernel = culprits.kernel(rank, played.table[played.kinds == first])
+    kernel = culprits.top_kernel(rank, played.table[played.kinds == first])
     if first == "pointwise and other" and kernel.own and kernel.share > culprits.KERNEL_SHARE:
         tail = kernel.slow_share > culprits.TAIL_SHARE
         slow = f", {kernel.slow:,} of its calls for {kernel.slow_share:.0%} of that" if tail else ""
@@ -245,11 +249,11 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     least = max(busy(ours["begin"], ours["end"]) for _, ours in rank.kernels.groupby("stream")) / numbers["wall_us"]
     (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in gpu.KINDS)[-2:]
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
-    said = f"The GPU waits {numbers['idle_of_wall']:.0%} of the time"
+    text = f"The GPU waits {numbers['idle_of_wall']:.0%} of the time"
     if (launched := numbers["launched_of_idle"]) > 0.5:
-        said += f", {_most(launched)} for launched kernels to begin"
+        text += f", {_most(launched)} for launched kernels to begin"
     bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
-    return bound, f"{said}: nothing on the host can bring more than {1 / least:.2f}x."
+    return bound, f"{text}: nothing on the host can bring more than {1 / least:.2f}x."
 
 
 def _idle_in_words(numbers: Mapping[str, float]) -> str:
@@ -261,7 +265,7 @@ def _idle_in_words(numbers: Mapping[str, float]) -> str:
         return f"{idle}."
     waited = f"{numbers['host_wait_of_idle']:.0%} of that because the next kernel was not launched yet"
     if numbers["launched_of_idle"] >= LEAST_SHARE:
-        waited += f", {numbers['launched_of_idle']:.0%} for over {gpu.KERNEL_WAIT_US:g} us after its launch"
+        waited += f", {numbers['launched_of_idle']:.0%} for over {KERNEL_WAIT_US:g} us after its launch"
     data = numbers["data_of_idle"]
     loading = f", and {data:.0%} while the host loaded data" if data > LEAST_TOLD else ""
     return f"{idle}, {waited}{loading}."

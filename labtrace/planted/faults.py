@@ -21,7 +21,7 @@ from labtrace.planted.simulation import FIRST, OTHER_GPU, PAUSE_US, SECOND, Proc
 PINNED, PAGEABLE = "Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD (Pageable -> Device)"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 FILL = "__amd_rocclr_fillBufferAligned"
-PARTS = 150  # kernels of an optimiser that has one for each weight
+WEIGHTS = 150  # kernels of an optimiser that has one for each weight
 
 
 class Training(Process):
@@ -109,11 +109,11 @@ class Training(Process):
     def optimise(self, graph: bool) -> None:
         """An optimiser of small kernels, which may be one graph."""
         with self.within("Optimizer.step#Adam.step"):
-            for _ in range(0 if graph else PARTS):
-                self.now += self.times(2 / PARTS)
-                self.operator("aten::addcdiv_", self.kernels[2], self.times(0.2 / PARTS))
+            for _ in range(0 if graph else WEIGHTS):
+                self.now += self.times(2 / WEIGHTS)
+                self.operator("aten::addcdiv_", self.kernels[2], self.times(0.2 / WEIGHTS))
             if graph:
-                self.graph([(self.kernels[2], self.times(0.2 / PARTS))] * PARTS)
+                self.graph([(self.kernels[2], self.times(0.2 / WEIGHTS))] * WEIGHTS)
 
     def products(self, waits: bool) -> None:
         """Matrix products, after each of which the host may wait. It is otherwise faster than the GPU."""

@@ -1,9 +1,3 @@
-from labtrace.replay.launch_queue import GAP_US as GAP_US
 from labtrace.replay.launch_queue import Launch as Launch
-from labtrace.replay.launch_queue import Timeline as Timeline
 from labtrace.replay.launch_queue import play as play
-from labtrace.replay.launch_queue import replay_graph as replay_graph
-from labtrace.replay.recorded_replay import ReplayWarning as ReplayWarning
 from labtrace.replay.recorded_replay import read_launches as read_launches
-from labtrace.replay.trace_file import Replay as Replay
-from labtrace.replay.trace_file import write_trace as write_trace

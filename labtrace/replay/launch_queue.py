@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from labtrace.errors import LabError
+from labtrace.events.gaps import idle_causes
 from labtrace.events.intervals import busy, levels
-from labtrace.tables.gpu import idle_causes
 
 QUEUE_LIMIT = 1024  # launches waiting in one stream, as its users report: https://stackoverflow.com/q/53970187
 GAP_US = 1.0  # between two kernels of a stream that does not wait: an assumption, of the right order for GPUs
@@ -139,10 +139,10 @@ def play(
     streams = [launch.stream for launch in launches]
     shared = len(set(streams)) > 1 and any(launch.share for launch in launches)
     if shared:
-        times = _run_shared(launches, waits, queue_limit, gap_us)
+        times = _play_shared(launches, waits, queue_limit, gap_us)
     else:
         host_us, kernel_us = [launch.host_us for launch in launches], [launch.kernel_us for launch in launches]
-        times = run(host_us, kernel_us, streams, [launch.after for launch in launches], waits, queue_limit, gap_us)
+        times = play_unshared(host_us, kernel_us, streams, [one.after for one in launches], waits, queue_limit, gap_us)
     begin, end, host_start, host_end = (np.array(each, dtype=float) for each in times)
     return Timeline(begin, end, np.array(streams, dtype=int), host_start, host_end)
 
@@ -150,7 +150,7 @@ def play(
 Times = tuple[list[float], list[float], list[float], list[float]]  # of kernels begin and end, and so of the host
 
 
-def run(
+def play_unshared(
     host_us: Sequence[float],
     kernel_us: Sequence[float],
     streams: Sequence[int],
@@ -201,7 +201,7 @@ def run(
     return begin, end, host_start, host_end
 
 
-def _run_shared(
+def _play_shared(
     launches: Sequence[Launch],
     waits: Mapping[int, Collection[int] | None],
     queue_limit: int,

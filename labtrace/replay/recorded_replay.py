@@ -21,8 +21,8 @@ import pandas
 
 from labtrace.errors import LabError
 from labtrace.events.dialects import OPERATORS
-from labtrace.events.intervals import busy
-from labtrace.events.rank import Rank, innermost
+from labtrace.events.intervals import busy, innermost
+from labtrace.events.rank import Rank
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
 from labtrace.tables.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
@@ -90,15 +90,15 @@ def replay_doubt(rank: Rank, begin: np.ndarray, end: np.ndarray) -> str:
     apart = abs(pairs[worst][0] - pairs[worst][1]) / recorded_wall
     if apart <= WARN_ABOVE:
         return ""
-    said = (
+    text = (
         f"{rank.recording.file}: played again without a change, the {worst} time is {pairs[worst][0]:,.0f} us, and in "
         f"the recording {pairs[worst][1]:,.0f} us ({apart:.0%} of the wall time)."
     )
     unknown = rank.kernels["call_begin"].isna().mean()
     cause = f" The launches of {unknown:.0%} of the kernels are not in the trace." if unknown > WARN_ABOVE else ""
     if apart > REFUSE_ABOVE:
-        raise LabError(f"{said}{cause} So this trace cannot predict the effect of a change. See Trace.audit().")
-    return f"{said}{cause} A predicted effect of a change is no more exact."
+        raise LabError(f"{text}{cause} So this trace cannot predict the effect of a change. See Trace.audit().")
+    return f"{text}{cause} A predicted effect of a change is no more exact."
 
 
 def warn_of(doubt: str) -> None:

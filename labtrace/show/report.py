@@ -19,10 +19,10 @@ import pandas
 import plotly.graph_objects as go
 
 from labtrace.errors import LabError
-from labtrace.findings.difference import Comparison, compare, step_walls
+from labtrace.findings.difference import Comparison, comparison, step_walls
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show.bars import NUMBER, Traces, by_name, merged, readable, some_ranks, stamp_text
-from labtrace.show.culprits import culprits
+from labtrace.show.most_time import most_time
 from labtrace.show.page import Part, write_page
 from labtrace.show.style import in_words, shortened
 from labtrace.show.views import trace
@@ -50,7 +50,7 @@ MOST_CHANGES = 12  # that are told
 LEAST_SHARE = 0.01  # of the time: what costs or changes less is not told
 NAME = 64  # characters of a kernel's name in a table
 MOST_NAMED = 4  # kernels and gaps
-CULPRITS = "What took most time, by name (share: of the kernels' time or of the idle time)"
+MOST_TIME = "What took most time, by name (share: of the kernels' time or of the idle time)"
 REPLAYED = re.compile(r" \(SIMULATED[,;][^)]*\)")  # how near the replay is, at the end of a verdict
 
 
@@ -122,7 +122,7 @@ def _comparison(traces: Mapping[str, Trace]) -> Comparison | None:
         return None
     before, after = traces.values()
     try:
-        return compare(before.ranks, after.ranks)
+        return comparison(before.ranks, after.ranks)
     except LabError as error:
         return Comparison(_without_paths(error, traces), {})
 
@@ -137,13 +137,13 @@ def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
     words, tables = _comparison(traces) or ("", {})
     if words:
         yield Part(words)
-    told: set[str] = set()
+    seen: set[str] = set()
     for name, each in traces.items():
         yield from _findings(_whose(traces, name), each)
         for part in _verdicts(_whose(traces, name), each):
             replayed = "".join(REPLAYED.findall(part.strong))  # once is enough
-            yield part._replace(strong=part.strong.replace(replayed, " (SIMULATED)")) if replayed in told else part
-            told |= {replayed} - {""}
+            yield part._replace(strong=part.strong.replace(replayed, " (SIMULATED)")) if replayed in seen else part
+            seen |= {replayed} - {""}
     for by, table in tables.items():
         if "change" in table:
             least = LEAST_SHARE * table[["before_us", "after_us"]].sum().max()
@@ -151,7 +151,7 @@ def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
             table = table.assign(**{by: [shortened(name, NAME) for name in table[by]]})
         yield Part(CHANGES[by], table=table) if len(table) else Part(f"{CHANGES[by]}: nothing.")
     for name, each in traces.items():
-        yield from _culprits(_whose(traces, name), each)
+        yield from _most_time(_whose(traces, name), each)
         yield from _between_ranks(_whose(traces, name), name, each)
 
 
@@ -185,11 +185,11 @@ def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
 
     The reasons follow if there is only one recording or no verdict.
     """
-    said = ""
+    text = ""
     with contextlib.suppress(LabError):  # the verdict says why
-        said = ranks_in_words(each.communication())
-    if said and said != EVEN:
-        yield Part(f"{whose}{said}")
+        text = ranks_in_words(each.communication())
+    if text and text != EVEN:
+        yield Part(f"{whose}{text}")
     try:
         table = each.summary()
     except LabError as error:
@@ -200,24 +200,24 @@ def _verdicts(whose: str, each: Trace) -> Iterator[Part]:
     for _, rows in table.groupby((table["verdict"] + table["why"]).str.replace(NUMBER, "#", regex=True), sort=False):
         named = f"{some_ranks(rows['rank'], each)}: " if several else ""
         yield Part(f"{whose}{named}{merged(rows['verdict'])}", merged(rows["why"]))
-    if said == EVEN:
+    if text == EVEN:
         yield Part(f"{whose}{EVEN}")
 
 
-def _culprits(whose: str, each: Trace) -> Iterator[Part]:
+def _most_time(whose: str, each: Trace) -> Iterator[Part]:
     """The kernels that took most of the kernels' time, and what the host did in most of the idle time.
 
     Of several ranks those of one, and how many times as long they took as in the others, in the median.
     """
     with contextlib.suppress(LabError):  # recorded without a GPU
         number = min(_some_ranks("", each, 1)[1].ranks)
-        rank, found, several = each.ranks[number], culprits(each, number), len(each.ranks) > 1
+        rank, found, several = each.ranks[number], most_time(each, number), len(each.ranks) > 1
         found = found[found["us"] >= LEAST_SHARE * (rank.stop - rank.start)].groupby("what").head(MOST_NAMED)
         found["name"] = [shortened(name, NAME) for name in found["name"]]
         found["times_a_step"] = found["count"] / (len(rank.steps) or float("nan"))
         columns = ["what", "name", "share", "times_a_step", "mean_us", "max_us", "times_the_others"]
         of_rank = f"Rank {number}: " if several else ""
-        yield Part(f"{whose}{of_rank}{CULPRITS}", table=found[columns[: len(columns) - 1 + several]])
+        yield Part(f"{whose}{of_rank}{MOST_TIME}", table=found[columns[: len(columns) - 1 + several]])
 
 
 def _advice(whose: str, each: Trace) -> Iterator[Part]:
@@ -278,13 +278,13 @@ def _some_ranks(name: str, each: Trace, most: int) -> tuple[str, Trace]:
 
 def _without_paths(error: LabError, traces: Mapping[str, Trace]) -> str:
     """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
-    files, said = [rank.recording.file for each in traces.values() for rank in each.ranks.values()], str(error)
+    files, text = [rank.recording.file for each in traces.values() for rank in each.ranks.values()], str(error)
     if len(files) == 1:
-        said = said.removeprefix(f"{files[0]}: ")
-        return f"{said[0].upper()}{said[1:]}"
+        text = text.removeprefix(f"{files[0]}: ")
+        return f"{text[0].upper()}{text[1:]}"
     for file in files:
-        said = said.replace(f"{file}: ", f"{file.name}: ")
-    return said
+        text = text.replace(f"{file}: ", f"{file.name}: ")
+    return text
 
 
 def _typical_step(traces: Mapping[str, Trace]) -> dict[str, Trace]:

@@ -63,7 +63,7 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
     if not begin_us < end_us:
         raise LabError(f"begin_us={begin_us}, end_us={end_us}: the interval has to begin before it ends.")
     ranks = each_rank(traces)
-    drawn, told = [], []
+    drawn, sums = [], []
     for name, rank in ranks.items():
         events = events_between(rank, begin_us, end_us)
         lanes = [lane for lane in LANES if (events["lane"] == lane).any()]
@@ -71,8 +71,8 @@ def timeline(traces: Traces, begin_us: float = 0.0, end_us: float | None = None)
         shown = thin(events, begin_us, end_us, MOST_BARS // len(ranks))
         drawn += [table.assign(panel=name) for table in (pandas.DataFrame({"place": lanes}), shown)]
         totals = events.groupby("lane").agg(events=("name", "size"), total_us=("took", "sum")).reindex(lanes).fillna(0)
-        told.append(totals.astype({"events": int}).rename_axis("lane").reset_index().assign(recording=name))
-    table = pandas.concat(told)[["recording", "lane", "events", "total_us"]]
+        sums.append(totals.astype({"events": int}).rename_axis("lane").reset_index().assign(recording=name))
+    table = pandas.concat(sums)[["recording", "lane", "events", "total_us"]]
     unit_us, unit = time_unit(end_us)
     places = pandas.concat(drawn)
     places = places.assign(begin=places["begin_us"] / unit_us, value=places["total_us"] / unit_us)

@@ -17,8 +17,8 @@ from labtrace.errors import LabError, check_known
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.show import style
 from labtrace.show.bars import Looks, Traces, bars, by_name, each_rank, finish, joined, readable
-from labtrace.show.culprits import culprits
 from labtrace.show.hta import hta
+from labtrace.show.most_time import most_time
 from labtrace.show.timeline import LOOKS, PROCESSOR, players, timeline
 from labtrace.trace import Trace
 
@@ -226,7 +226,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     ),
     "gaps": Bars(
         title="What the host did in the gaps, by name",
-        table=lambda trace: culprits(trace).query("what == 'gap'"),
+        table=lambda trace: most_time(trace).query("what == 'gap'"),
         looks=CAUSES,
         series="kind",
         value="us",

@@ -25,7 +25,8 @@ import numpy as np
 import pandas
 
 from labtrace.errors import TraceError
-from labtrace.events.rank import Rank, innermost
+from labtrace.events.intervals import innermost
+from labtrace.events.rank import Rank
 from labtrace.tables.operators import times
 from labtrace.tables.peaks import peaks_of
 
@@ -205,10 +206,10 @@ def _flops(summed: Shape, weight: Shape) -> int:
 
 def _output(name: str, inputs: Inputs) -> Shape | None:
     """The shape of a convolution's output by its stride, padding and so on, or None if they are not in the trace."""
-    told = [inputs.values[place] if 0 <= place < len(inputs.values) else None for place in FORWARD[name]]
-    if told[0] is None or told[1] is None:
+    used = [inputs.values[place] if 0 <= place < len(inputs.values) else None for place in FORWARD[name]]
+    if used[0] is None or used[1] is None:
         return None
-    stride, padding, dilation, more = told[0], told[1], told[2] or [1] * len(told[0]), told[3] or [0] * len(told[0])
+    stride, padding, dilation, more = used[0], used[1], used[2] or [1] * len(used[0]), used[3] or [0] * len(used[0])
     picture, weight = inputs.dims[:2]
     sides = list(zip(picture[2:], weight[2:], stride, padding, dilation, more, strict=True))
     if name.endswith("transpose"):

@@ -51,7 +51,7 @@ def collectives(rank: Rank) -> pandas.DataFrame:
     return found.sort_values("begin", kind="stable", ignore_index=True)[["begin", "end", "duration"]]
 
 
-def compare(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
+def between_ranks(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
     """By the rank the columns of the table that compare ranks, as `waits` finds them.
 
     They are unknown if there is only one rank, or if the ranks have different numbers of collectives, or none.
@@ -116,11 +116,11 @@ def in_words(table: pandas.DataFrame) -> str:
         )
     others, ms = table["rank"] != first["straggler"], table["waited_us"] / 1e3
     shares = (table["waited_us"] / table["wall_us"])[others]
-    said = f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
+    text = f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
     if len(shares) == 1:
-        return f"{said}other one {ms.max():,.1f} ms, {shares.max():.0%} of its time."
+        return f"{text}other one {ms.max():,.1f} ms, {shares.max():.0%} of its time."
     times, parts = (f"{ms[others].min():,.1f}", f"{ms.max():,.1f}"), (f"{shares.min():.0%}", f"{shares.max():.0%}")
-    return f"{said}others {' to '.join(dict.fromkeys(times))} ms, {' to '.join(dict.fromkeys(parts))} of their time."
+    return f"{text}others {' to '.join(dict.fromkeys(times))} ms, {' to '.join(dict.fromkeys(parts))} of their time."
 
 
 def _began_in(time: Union, events: pandas.DataFrame) -> np.ndarray:

@@ -20,8 +20,8 @@ import pandas
 
 from labtrace.events.clocks import CLOCKS_US
 from labtrace.events.dialects import SYNCHRONISING, matching
+from labtrace.events.gaps import KERNEL_WAIT_US
 from labtrace.events.rank import Rank
-from labtrace.tables.gpu import KERNEL_WAIT_US
 
 # Calls in which the host may wait. To free memory waits for all work on the device, too.
 WAITING_CALLS = rf"{SYNCHRONISING}|^(?:cuda|hip)(?:Free|FreeHost|HostFree)$"

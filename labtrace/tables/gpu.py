@@ -9,14 +9,12 @@ import numpy as np
 import pandas
 
 from labtrace.errors import TraceError
+from labtrace.events.gaps import CAUSES, KERNEL_WAIT_US, find_gaps
 from labtrace.events.host import filled_by
 from labtrace.events.intervals import Union, busy, levels
 from labtrace.events.rank import Rank
 
 KINDS = ("compute", "memory", "communication")
-CAUSES = ("host_wait", "kernel_wait", "other", "unknown")
-KERNEL_WAIT_US = 30.0  # HTA's default; its documentation says nanoseconds, its code compares microseconds
-LONG_DELAY_US = 100.0  # HTA's default
 
 
 def temporal(rank: Rank) -> pandas.DataFrame:
@@ -65,41 +63,20 @@ def share(part: pandas.Series, whole: pandas.Series | float) -> pandas.Series:
     return part / pandas.Series(whole, index=part.index).replace(0.0, np.nan)
 
 
-def find_gaps(kernels: pandas.DataFrame) -> pandas.DataFrame:
-    """The gaps in which none of these kernels ran, between the first and the last kernel.
-
-    | column | unit | meaning |
-    |---|---|---|
-    | begin, end, us | microseconds | |
-    | cause | | as `labtrace.Trace.idle` explains |
-    | next | | the place in `kernels` of the kernel that ended the gap |
-    """
-    begin, end = Union(kernels["begin"], kernels["end"]).gaps()
-    following = np.searchsorted(kernels["begin"], end, side="left")  # kernels are in the order they began
-    cause = idle_causes(begin, end, kernels["call_begin"].to_numpy()[following])
-    return pandas.DataFrame({"begin": begin, "end": end, "us": end - begin, "cause": cause, "next": following})
-
-
-def idle_causes(begin: np.ndarray, end: np.ndarray, launched: np.ndarray) -> np.ndarray:
-    """The cause of each gap from `begin` to `end` whose next kernel was launched at `launched` (NaN if unknown).
-
-    One of `CAUSES`, by the rule of `labtrace.Trace.idle`. All times in microseconds.
-    """
-    rules = [np.isnan(launched), launched > begin, end - begin < KERNEL_WAIT_US]
-    return np.select(rules, ["unknown", "host_wait", "kernel_wait"], "other")
-
-
 def after_launch(kernels: pandas.DataFrame, gaps: pandas.DataFrame) -> np.ndarray:
     """How long each gap that waited for the host lasted after the call had ended, 0 for other gaps. In microseconds."""
     launched = (kernels["call_begin"] + kernels["call_duration"]).to_numpy()[gaps["next"]]
     return np.where(gaps["cause"] == "host_wait", np.maximum(0.0, gaps["end"] - launched), 0.0)
 
 
-def divided_gaps(kernels: pandas.DataFrame) -> pandas.DataFrame:
-    """`find_gaps` with those that waited for the host divided: they did until the end of the call."""
-    gaps = find_gaps(kernels)
+def idle_by_cause(kernels: pandas.DataFrame, gaps: pandas.DataFrame) -> pandas.Series:
+    """The microseconds of these gaps between `kernels` by cause, each of `CAUSES`.
+
+    A gap that waited for the host did so until the end of the call. The rest of it has another cause.
+    """
     after = after_launch(kernels, gaps)
-    return pandas.concat([gaps.assign(us=gaps["us"] - after), gaps.assign(us=after, cause=_cause_after(after))])
+    divided = pandas.concat([gaps.assign(us=gaps["us"] - after), gaps.assign(us=after, cause=_cause_after(after))])
+    return divided.groupby("cause")["us"].sum().reindex(CAUSES, fill_value=0.0)
 
 
 def _cause_after(us: np.ndarray) -> np.ndarray:
@@ -108,12 +85,11 @@ def _cause_after(us: np.ndarray) -> np.ndarray:
 
 def idle(rank: Rank) -> pandas.DataFrame:
     """The idle time by cause, of the device and then of every stream."""
-    kernels = rank.kernels
-    scopes = {"device": kernels}
-    scopes |= {f"stream {stream}": group for stream, group in kernels.groupby("stream")}
+    scopes = {"device": (rank.kernels, rank.gaps)}
+    scopes |= {f"stream {stream}": (ours, find_gaps(ours)) for stream, ours in rank.kernels.groupby("stream")}
     tables = []
-    for scope, ours in scopes.items():
-        us = divided_gaps(ours).groupby("cause")["us"].sum().reindex(CAUSES, fill_value=0.0)
+    for scope, (ours, found) in scopes.items():
+        us = idle_by_cause(ours, found)
         wall = ours["end"].max() - ours["begin"].min()
         shares = {"share_of_idle": share(us, us.sum()), "share_of_wall": share(us, wall)}
         tables.append(pandas.DataFrame({"scope": scope, "cause": us.index, "us": us, **shares}))
@@ -122,7 +98,7 @@ def idle(rank: Rank) -> pandas.DataFrame:
 
 def gaps(rank: Rank, largest: int) -> pandas.DataFrame:
     """The largest gaps of the device, with the host's operators and ranges at these times."""
-    found = find_gaps(rank.kernels).nlargest(largest, "us")
+    found = rank.gaps.nlargest(largest, "us")
     found["later"] = after_launch(rank.kernels, found)
     after = rank.kernels.iloc[found["next"]]
     filler, share_filled = filled_by(rank, found["begin"], found["end"], after["call"])

@@ -199,11 +199,11 @@ def _cores(rank: Rank, table: pandas.DataFrame, taken: float) -> str:
     if "cores_busy" not in stamp:
         return ""
     busy, threads, cores = stamp["cores_busy"], stamp["threads"], stamp["cores"]
-    said = f"The process kept {busy:.1f} of {cores} cores busy (torch.get_num_threads() is {threads})."
+    text = f"The process kept {busy:.1f} of {cores} cores busy (torch.get_num_threads() is {threads})."
     us = work["us"][work["kind"] == kind]
     if taken < MOST_TAKEN and threads < cores and kind in THREADED and us[us > LONG_OPERATOR_US].sum() > us.sum() / 2:
-        said += f" OMP_NUM_THREADS={cores} lets operators use all of them."
-    return said
+        text += f" OMP_NUM_THREADS={cores} lets operators use all of them."
+    return text
 
 
 def stretches(rank: Rank) -> pandas.DataFrame:

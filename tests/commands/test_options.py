@@ -10,10 +10,9 @@ import pytest
 import typer
 from torch.distributed.run import get_args_parser
 
-import labkit
 from labkit import cli, recipes
-from labkit.commands import Setup, defaults_of, model_arguments
-from labkit.commands.training import defaults
+from labkit.commands import Setup, defaults_of, model_arguments, parser
+from labkit.commands.training import defaults, train
 from labkit.models import MODELS
 from labtrace.cli import as_option
 
@@ -78,19 +77,13 @@ def test_no_option_is_taken_for_one_of_torchruns():
         ("DeviationGAN", "lambda_deviation=2.0 lambda_identity=0.5 lambda_cycle=3.0 pool_size=0 ndf=2"),
     ],
 )
-def test_what_is_given_reaches_the_model(call, tmp_path, monkeypatch, kind, given):
-    made, make, given = [], Setup.make, dict(one.split("=") for one in given.split())
-
-    def seen(self):
-        made.append(make(self))
-        raise labkit.LabkitError("seen")  # a step need not be profiled for that
-
-    monkeypatch.setattr(Setup, "make", seen)
+def test_what_is_given_reaches_the_model(kind, given):
+    given = dict(one.split("=") for one in given.split())
     arguments = [part for name, value in given.items() for part in (as_option(name), value)]
-    _, _, error = call("profile", "--out", tmp_path / "trace.json", "--model", kind, *arguments, "--device", "cpu")
-    assert "seen" in error
+    read = parser(train).make_context("train", ["--out", "run", "--model", kind, *arguments]).params
+    made = Setup(**{name: read[name] for name in ("model", *model_arguments())}).make().settings
     settings = MODELS[kind]().settings | recipes.find("fruit", kind).model | given
-    assert {name: str(value) for name, value in made[0].settings.items()} == {n: str(v) for n, v in settings.items()}
+    assert {name: str(value) for name, value in made.items()} == {n: str(v) for n, v in settings.items()}
 
 
 @pytest.mark.parametrize(
@@ -103,13 +96,14 @@ def test_what_is_given_reaches_the_model(call, tmp_path, monkeypatch, kind, give
     ],
 )
 def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path, command, message):
-    status, _, error = call("profile", "--out", tmp_path / "trace.json", *command)
+    status, _, error = call("train", "--out", tmp_path / "run", *command)
     assert status == 1 and re.search(message, error), error
 
 
-def test_profile_and_compare_have_them_too():
-    for name in ("train", "profile", "compare"):
-        assert {"size", "batch_size", "model", "device", *model_arguments()} <= {p.name for p in COMMANDS[name].params}
+def test_profile_and_compare_take_the_model_of_a_recipe_a_run_or_a_file():
+    for name in ("profile", "compare"):
+        named = {parameter.name for parameter in COMMANDS[name].params}
+        assert named >= {"run", "data", "size", "batch_size", "model", "device"} and named.isdisjoint(model_arguments())
 
 
 def test_a_misspelt_speedup_leaves_an_earlier_comparison_as_it_is(call, tmp_path):

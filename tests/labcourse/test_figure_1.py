@@ -3,7 +3,7 @@
 import pytest
 
 import labcourse
-from labcourse.figure_1 import LOOKS
+from labcourse.figure_1 import LOOKS, figure_times
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def row_ms(table, name):
 
 
 def test_the_gpu_is_hardly_idle_and_two_lanes_overlap(figure):
-    times = labcourse.figure_times(figure)
+    times = figure_times(figure)
     end = figure["end_ms"].max()
     assert 2 < end - times["busy"] < 3 and 345 < times["counted_twice"] < 357 and 101 < times["alone"] < 106, times
     copies = row_ms("resnet_b16_streams", "HtoD")

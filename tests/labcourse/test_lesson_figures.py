@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import labcourse
+from labcourse.figures import scaling_figure
 from labkit.errors import LabkitError
 from labkit.measure.quality import GOAL
 from labkit.simulate import error_range
@@ -93,7 +94,7 @@ def test_each_round_of_the_ring_moves_as_much_and_the_last_leaves_every_sum_ever
 @pytest.mark.parametrize("exponent", [0, 8])
 def test_gradients_lie_in_the_regions_where_float16_rounds_them_to(exponent):
     gradients = {"generators": torch.tensor([0.0, 2.0**-26, -(2.0**-20), 1.5 * 2.0**-20, 2.0**-3])}
-    figure = labcourse.scaling_figure(gradients, exponent)
+    figure = scaling_figure(gradients, exponent)
     (line,) = figure.data
     assert {x - exponent: y for x, y in zip(line.x, line.y, strict=True) if y} == {-25.5: 0.25, -19.5: 0.5, -2.5: 0.25}
     lost, subnormal, infinite = [(shape.x0, shape.x1) for shape in figure.layout.shapes]
@@ -107,7 +108,7 @@ def test_gradients_lie_in_the_regions_where_float16_rounds_them_to(exponent):
 def test_a_single_overflow_among_many_does_not_look_like_none():
     many = torch.ones(10_000)
     many[0] = 1e6
-    assert "0.01% overflowed" in labcourse.scaling_figure({"generators": many}).layout.meta["text"]
+    assert "0.01% overflowed" in scaling_figure({"generators": many}).layout.meta["text"]
 
 
 def test_the_verdict_turns_where_kernel_and_pause_take_as_long_as_a_launch():

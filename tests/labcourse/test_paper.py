@@ -5,7 +5,7 @@ import pytest
 import labcourse
 from labcourse.paper import PROFILES
 from labkit.errors import LabkitError
-from labkit.simulate import HOST_US, RECORDED_HOST_US
+from labkit.simulate.operator_replay import HOST_US, RECORDED_HOST_US
 
 
 def test_a_table_has_100_rows_and_says_where_it_comes_from():

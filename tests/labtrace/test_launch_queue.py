@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from labtrace.errors import LabError
-from labtrace.replay import Launch, play, replay_graph
+from labtrace.replay.launch_queue import Launch, play, replay_graph
 
 
 def same(n, host_us, kernel_us, streams=1):

@@ -10,9 +10,9 @@ from synthetic_trace import SyntheticTrace
 from labtrace import Trace
 from labtrace.errors import LabError
 from labtrace.events.host import divide
-from labtrace.replay import Launch, Replay, write_trace
+from labtrace.replay import Launch
 from labtrace.replay.recorded_replay import ReplayWarning
-from labtrace.replay.trace_file import Source
+from labtrace.replay.trace_file import Replay, Source, write_trace
 
 POINTWISE, CONV, GEMM, NORM = "vectorized_elementwise_kernel", "cudnn_convolve", "sgemm", "batch_norm"
 COPY, SEND = "Memcpy HtoD (Pinned -> Device)", "ncclDevKernel_AllReduce"

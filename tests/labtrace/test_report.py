@@ -6,13 +6,13 @@ import re
 import pytest
 from synthetic_trace import SyntheticTrace, two_ranks
 
-import labtrace
-from labtrace import Trace, show
+from labtrace import Trace
+from labtrace.show import report
 from labtrace.show.bars import merged, some_ranks
 
 
 def page(traces, tmp_path):
-    return show.trace_report(traces, tmp_path / "report.html").read_text()
+    return report.trace_report(traces, tmp_path / "report.html").read_text()
 
 
 def figures(text):
@@ -54,7 +54,7 @@ def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
     assert re.findall(r"<tr>\s*<td>(\d+)</td>", table) == ["0", "1"]
     remedies = re.findall("<td>(.*?)</td>", text[text.index("What to try") :].partition("</table>")[0])
     assert remedies[:4] == ["All 2 ranks", "matrix products, in half the time", "24.4 to 73.6%", "1.32 to 1.67"]
-    found = show.report_data(folder)[folder.ranks[0].recording.file.name]
+    found = report.report_data(folder)[folder.ranks[0].recording.file.name]
     assert [row["rank"] for row in found["communication"]] == [0, 1]
     assert [row["rank"] for row in found["kernels"]] == [0] * 20 + [1] * 20
 
@@ -66,7 +66,7 @@ def test_what_several_ranks_have_in_common_is_said_once(tmp_path):
             trace.launch(20 * place, 100 + 50 * place, 49 - (number == 2))
         trace.save(tmp_path / f"{number}.json")
     folder = Trace(tmp_path)
-    said = show.report_text(folder)
+    said = report.report_text(folder)
     assert said.startswith("All 4 ranks: The GPU is busy 96 to 98% of the time")
     assert said.count("SIMULATED") == said.count("could bring") == 1 and "straggler" not in said
     assert some_ranks([3, 0, 1], folder) == "Ranks 0, 1 and 3" and some_ranks([2], folder) == "Rank 2"
@@ -89,7 +89,7 @@ def test_two_recordings_are_a_comparison(tmp_path):
             trace.operator("aten::mm", 400 * step, 20)
             trace.launch(400 * step + 1, 400 * step + 10, us, name=kernel)
         traces[name] = Trace(trace.save(tmp_path / f"{name}.json"))
-    said, text = labtrace.show.report_text(traces), page(traces, tmp_path)
+    said, text = report.report_text(traces), page(traces, tmp_path)
     parts = (
         "A step took 400 us and takes 400: the same, within the spread of the steps; the GPU waited 43% of the time",
         "before: The GPU waits",
@@ -103,19 +103,19 @@ def test_two_recordings_are_a_comparison(tmp_path):
         assert places == sorted(places)
     assert text.index('class="figure"') > text.index(parts[-1])
     assert re.search("aten::mm +200.0 +100.0 +-100.0 faster", said) and "appeared" not in said
-    found = show.report_data(traces)["after"]["comparison"]
+    found = report.report_data(traces)["after"]["comparison"]
     assert found["words"] == said.partition("\n")[0] and found["kind"][0]["after_us"] == 100
-    assert "comparison" not in show.report_data({**traces, "third": traces["after"]})["after"]
+    assert "comparison" not in report.report_data({**traces, "third": traces["after"]})["after"]
 
 
 def test_recordings_that_cannot_be_compared_are_reported_nevertheless(two_streams, on_a_cpu, tmp_path):
-    said = labtrace.show.report_text({"gpu": two_streams, "cpu": on_a_cpu})
+    said = report.report_text({"gpu": two_streams, "cpu": on_a_cpu})
     assert said.startswith("A step took 400 us and takes 50: 8.00 times faster. A single step does not tell")
     assert "Only one of these traces has GPU activity" in said and "cpu: The processor" in said and "kind" not in said
     unmarked = SyntheticTrace()
     unmarked.launch(0, 10, 50)
     unmarked = Trace(unmarked.save(tmp_path / "unmarked.json"))
-    said = labtrace.show.report_text({"marked": two_streams, "unmarked": unmarked})
+    said = report.report_text({"marked": two_streams, "unmarked": unmarked})
     assert said.startswith("unmarked.json: no steps in this trace") and "\nunmarked: The GPU is busy" in said
 
 
@@ -142,7 +142,7 @@ def test_a_trace_of_a_cpu_has_its_own_verdict_and_figures(on_a_cpu, tmp_path):
 
 
 def test_the_data_are_those_of_the_tables(two_streams):
-    found = json.loads(json.dumps(show.report_data({"two": two_streams})))["two"]
+    found = json.loads(json.dumps(report.report_data({"two": two_streams})))["two"]
     assert found["stamp"]["device"] == "NVIDIA Imaginary"
     assert found["idle"][0]["us"] == two_streams.idle()["us"][0]
     assert found["remedies"][0]["cause"] == two_streams.remedies()["cause"][0]
@@ -151,7 +151,7 @@ def test_the_data_are_those_of_the_tables(two_streams):
 
 def test_the_view_of_shapes(public_trace):
     trace = public_trace("resnet50_workers4")
-    figure = show.trace(trace, "achieved")
+    figure = report.trace(trace, "achieved")
     drawn = sorted((x for bar in figure.data for x in bar.x), reverse=True)
     expected = trace.achieved()["us"].sort_values(ascending=False).head(len(drawn)) / 1e3
     assert len(drawn) in (12, 15) and drawn == pytest.approx(expected.tolist())

@@ -33,7 +33,7 @@ for table in (
     assert len(getattr(trace, table)()) or table == "audit", table
 for view in set(VIEWS) - {"achieved", "hta", "processor"}:  # they need shapes, HTA itself, no GPU
     labtrace.show.trace(trace, view)
-labtrace.replay.write_trace(trace.what_if(host=0.5), sys.argv[1] + "_faster.json")
+labtrace.replay.trace_file.write_trace(trace.what_if(host=0.5), sys.argv[1] + "_faster.json")
 """
 RUN = """
 import labkit.cli, labcourse.cli

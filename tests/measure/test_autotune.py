@@ -78,13 +78,13 @@ def test_networks_that_need_whole_pictures_are_measured_with_them(tiny, batch):
 
 def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_path):
     monkeypatch.setattr(choosing, "autotune", lambda *_: (["bf16"], ["bf16: chosen"]))
-    first = labkit.measure.remembered(tmp_path, tiny, batch())
+    first = choosing.remembered(tmp_path, tiny, batch())
     assert first == (["bf16"], ["bf16: chosen", "auto: bf16"])
     monkeypatch.setattr(choosing, "autotune", lambda *_: (["batched"], []))
-    names, said = labkit.measure.remembered(tmp_path, tiny, batch())
+    names, said = choosing.remembered(tmp_path, tiny, batch())
     assert names == ["bf16"] and "chosen when this run began" in said[0]
     monkeypatch.setattr(choosing, "stamp", lambda: {"device": "another"})
-    assert labkit.measure.remembered(tmp_path, tiny, batch())[0] == ["batched"]
+    assert choosing.remembered(tmp_path, tiny, batch())[0] == ["batched"]
 
 
 def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):

@@ -17,8 +17,8 @@ import labkit
 from labkit import show
 from labkit.errors import LabkitError
 from labkit.measure import compare as comparing
-from labkit.measure import interval, load, save
-from labkit.measure.timing import ratios
+from labkit.measure.tables import read_table, write_table
+from labkit.measure.timing import interval, ratios
 
 one_rate = functools.cache(comparing.matmul_rate)
 
@@ -327,7 +327,7 @@ def table():
 
 
 def test_a_comparison_is_kept_with_its_stamp_and_every_measurement(table, tmp_path):
-    again = load(save(table, tmp_path / "new" / "compare.json"))
+    again = read_table(write_table(table, tmp_path / "new" / "compare.json"))
     pandas.testing.assert_frame_equal(again, table, check_dtype=False)
     assert again.attrs == table.attrs
     assert json.loads((tmp_path / "new" / "compare.json").read_text())["rows"][3]["times_faster"] is None
@@ -339,7 +339,7 @@ def test_a_file_without_a_comparison_is_refused(tmp_path, content):
     if content is not None:
         path.write_text(content)
     with pytest.raises(LabkitError, match="compare.json: no measurements"):
-        load(path)
+        read_table(path)
 
 
 def test_the_figure_draws_what_was_measured_and_says_why_the_rest_was_not(table):

@@ -9,7 +9,7 @@ from torch import nn
 
 import labkit
 from labkit.data.images import write_picture
-from labkit.measure.scores import Scores
+from labkit.measure.scores import Scores, fid_and_kid
 
 fid_of_torchmetrics = pytest.importorskip("torchmetrics.image.fid")
 
@@ -56,25 +56,25 @@ def kid(a, b):
 
 def test_they_equal_the_formulas(tmp_path, small):
     real, fake = noise(40, 0), noise(40, 1, darker=0.8)
-    found = labkit.fid_and_kid(real, fake)
+    found = fid_and_kid(real, fake)
     a, b = (Small()(pictures).double().numpy() for pictures in (real, fake))
     assert found.fid == pytest.approx(fid(a, b), rel=1e-4)
     assert found.kid == pytest.approx(kid(a, b), rel=1e-4) and found.kid_deviation < 1e-6  # each subset is the whole
-    assert labkit.fid_and_kid(real, real).fid == pytest.approx(0, abs=1e-6)
+    assert fid_and_kid(real, real).fid == pytest.approx(0, abs=1e-6)
     for name, pictures in (("real", real), ("fake", fake)):
         for number, picture in enumerate(pictures):
             write_picture(picture, tmp_path / name / f"{number:03d}.png")
-    assert labkit.fid_and_kid(tmp_path / "real", tmp_path / "fake").fid == pytest.approx(found.fid)
+    assert fid_and_kid(tmp_path / "real", tmp_path / "fake").fid == pytest.approx(found.fid)
 
 
 def test_pictures_may_differ_in_size(small):
     sizes = [*noise(3, 0), *noise(3, 1, size=12), *noise(3, 2)]
-    assert labkit.fid_and_kid(sizes, noise(9, 3)).fid > 0
+    assert fid_and_kid(sizes, noise(9, 3)).fid > 0
 
 
 def test_what_cannot_be_compared_is_refused(small):
     with pytest.raises(labkit.errors.DataError, match="2 real and 1 fake pictures"):
-        labkit.fid_and_kid(noise(2, 0), noise(1, 0))
+        fid_and_kid(noise(2, 0), noise(1, 0))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import math
 
 import pandas
 
-from labkit.measure import pick
+from labkit.measure.autotune import pick
 
 ROWS = [
     ("baseline", "baseline", 1.0, 8e9),

@@ -10,7 +10,7 @@ from labcourse import shipped
 from labkit.data.images import write_picture
 from labkit.errors import LabkitError
 from labkit.measure import quality as learning
-from labkit.measure import save as save_table
+from labkit.measure.tables import write_table
 from labkit.training.checkpoints import write_checkpoint
 
 
@@ -73,7 +73,7 @@ def test_a_study_is_read_as_it_was_written(curves, tmp_path, monkeypatch):
     for read in (labcourse.study, labcourse.study_pictures):
         with pytest.raises(LabkitError, match="lighter"):
             read("lighter")
-    save_table(curves, tmp_path / "quality" / "lighter.json")
+    write_table(curves, tmp_path / "quality" / "lighter.json")
     again = labcourse.study("lighter")
     pandas.testing.assert_frame_equal(again, curves)
     assert again.attrs == curves.attrs

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import labkit
-from labkit.measure import count, flop_counter, multiply_adds
+from labkit.measure.roofline import count, flop_counter, multiply_adds
 from labkit.networks.generators import make_generator
 from labkit.networks.light import LIGHT, SqueezeExcitation, grouped_block, inverted_block, separable_block
 

@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import labkit
-from labkit.measure.record import export
+from labkit.measure.record import write_profile
 
 SETTINGS = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=24, ndf=4)
 SIZE = 32
@@ -28,7 +28,7 @@ def observed(folder: Path) -> dict:
     step(*pictures)  # after a first step DDP has its final buckets
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         step(*pictures)
-    shapes = export(profiler, folder / "shapes.json")
+    shapes = write_profile(profiler, folder / "shapes.json")
     events = [event for event in json.loads(shapes.read_text())["traceEvents"] if "dur" in event]
     sent = [event for event in events if event["name"] == "gloo:all_reduce"]
     sent.sort(key=lambda event: event["args"]["External id"])

@@ -6,8 +6,8 @@ import pytest
 
 import labkit
 from labkit.errors import LabkitError
-from labkit.simulate import CLUSTERS, ROOFLINES, Cluster, Link, all_reduce_us, replay, scaling, shared_step
-from labkit.simulate.clusters import INFINIBAND, NVLINK
+from labkit.simulate import CLUSTERS, ROOFLINES, replay, scaling, shared_step
+from labkit.simulate.clusters import INFINIBAND, NVLINK, Cluster, Link, all_reduce_us
 from labkit.simulate.many_gpus import STREAM, with_collectives
 
 ONE = Cluster(Link("one microsecond a message, one byte a microsecond", 1.0, 1e6), start_us=0.0, gpus_per_node=1024)

@@ -17,7 +17,7 @@ from labkit.simulate.as_on_gpu import AsOnGPU
 from labkit.simulate.cost_model import kernels
 from labkit.simulate.meta_device import GPU_ONLY
 from labkit.variants.registry import SPEEDUPS
-from labtrace.replay import write_trace
+from labtrace.replay.trace_file import write_trace
 
 
 @pytest.fixture(scope="module")

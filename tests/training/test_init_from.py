@@ -6,7 +6,7 @@ from killing import same_weights
 
 import labkit
 from labkit.errors import CheckpointError
-from labkit.training import checkpoints
+from labkit.training import checkpoints, reference_weights
 
 SMALL = dict(generator="resnet_6blocks", ngf=2, ndf=2)
 
@@ -51,7 +51,7 @@ def test_arguments_in_which_networks_differ_are_named(tiny, trained, settings, s
 @pytest.mark.parametrize("change", [dict, lambda weights: {f"module.{n}": w for n, w in weights.items()}])
 def test_the_references_weights_start_a_run_in_any_form(tmp_path, norm, change):
     model = labkit.CycleGAN(**SMALL, norm=norm)
-    for file in labkit.export_reference(model, tmp_path):
+    for file in reference_weights.export_reference(model, tmp_path):
         torch.save(change(torch.load(file)), file)
     new = labkit.CycleGAN(**SMALL, norm=norm, lambda_identity=0.0)
     assert not same_weights(new, model)
@@ -80,13 +80,13 @@ def test_a_published_generator_starts_one_direction(tmp_path):
     "settings", [dict(generator="resnet_9blocks", norm="batch"), dict(ndf=3), dict(discriminator="pixel")]
 )
 def test_the_references_weights_of_other_networks_are_refused(tmp_path, settings):
-    labkit.export_reference(labkit.CycleGAN(**SMALL), tmp_path)
+    reference_weights.export_reference(labkit.CycleGAN(**SMALL), tmp_path)
     with pytest.raises(CheckpointError, match="the weights are of other networks"):
         labkit.init_from(labkit.CycleGAN(**{**SMALL, **settings}), tmp_path)
 
 
 def test_what_is_missing_is_said(tmp_path, tiny):
-    files = labkit.export_reference(model := labkit.CycleGAN(**SMALL), tmp_path)
+    files = reference_weights.export_reference(model := labkit.CycleGAN(**SMALL), tmp_path)
     files[1].unlink()
     with pytest.raises(CheckpointError, match="latest_net_G_B.pth: there is no checkpoint here"):
         labkit.init_from(model, tmp_path)

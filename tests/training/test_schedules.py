@@ -7,6 +7,7 @@ from torch.optim import lr_scheduler
 import labkit
 from labkit import recipes
 from labkit.commands.training import schedule as chosen
+from labkit.training import schedules
 
 N = 7  # steps of an epoch
 
@@ -29,8 +30,8 @@ def rates(scheduler, epochs, *metric):
             labkit.linear_schedule(10 * N, 20 * N, epoch=N),
             lambda adam: lr_scheduler.LambdaLR(adam, lambda epoch: 1.0 - max(0, epoch + 1 - 10) / float(20 + 1)),
         ),
-        (labkit.step_schedule(8 * N), lambda adam: lr_scheduler.StepLR(adam, step_size=8, gamma=0.1)),
-        (labkit.cosine_schedule(30 * N, N), lambda adam: lr_scheduler.CosineAnnealingLR(adam, T_max=30, eta_min=0)),
+        (schedules.step_schedule(8 * N), lambda adam: lr_scheduler.StepLR(adam, step_size=8, gamma=0.1)),
+        (schedules.cosine_schedule(30 * N, N), lambda adam: lr_scheduler.CosineAnnealingLR(adam, T_max=30, eta_min=0)),
     ],
     ids=["linear", "step", "cosine"],
 )
@@ -43,7 +44,7 @@ def test_every_schedule_is_the_reference_s(schedule, scheduler):
 
 def test_after_its_steps_a_schedule_stays_at_zero():
     """Below, what was learned would be undone."""
-    assert labkit.cosine_schedule(10)(15) == labkit.linear_schedule(10, 10)(60) == 0
+    assert schedules.cosine_schedule(10)(15) == labkit.linear_schedule(10, 10)(60) == 0
     with pytest.raises(labkit.LabkitError, match="decay=-1"):
         labkit.linear_schedule(10, -1)
 
@@ -56,9 +57,9 @@ RECIPE = recipes.Recipe(size=16, steps=100, decay=0.5)
     [
         ("linear", None, labkit.linear_schedule(50, 50)),
         ("linear", 20, labkit.linear_schedule(80, 20)),
-        ("step", None, labkit.step_schedule(25)),
-        ("step", 10, labkit.step_schedule(10)),
-        ("cosine", None, labkit.cosine_schedule(100)),
+        ("step", None, schedules.step_schedule(25)),
+        ("step", 10, schedules.step_schedule(10)),
+        ("cosine", None, schedules.cosine_schedule(100)),
     ],
 )
 def test_the_options_choose_a_schedule(policy, decay, right):

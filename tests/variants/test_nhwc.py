@@ -144,7 +144,7 @@ def test_a_second_derivative_is_refused():
 def test_each_part_has_pixels(monkeypatch):
     """The first part or the last one would else have nothing to read or write."""
     seen = []
-    monkeypatch.setattr(nhwc_norm, "run", lambda kernel, grid, x, *given, **flags: seen.append((given[-1], flags)))
+    monkeypatch.setattr(nhwc_norm, "run_grid", lambda kernel, grid, x, *given, **flags: seen.append((given[-1], flags)))
     for shape in ((1, 64, 64, 256), (2, 64, 64, 256), (2, 256, 256, 64), (16, 64, 64, 256), (3, 9, 11, 70)):
         x = torch.empty(shape, device="meta")
         for pad in (0, 1, 3):

@@ -69,8 +69,8 @@ class Operators(TorchDispatchMode):
 @pytest.fixture
 def idle(monkeypatch):
     """A function that makes a step of small networks whose kernels do nothing: layouts and operators are real."""
-    monkeypatch.setattr(nhwc_norm, "run", lambda *given, **flags: None)
-    monkeypatch.setattr(nhwc_ends, "run", lambda *given, **flags: None)
+    monkeypatch.setattr(nhwc_norm, "run_grid", lambda *given, **flags: None)
+    monkeypatch.setattr(nhwc_ends, "run_grid", lambda *given, **flags: None)
     return lambda *names: labkit.make_step(labkit.CycleGAN("resnet_3blocks", ngf=16, ndf=16, pool_size=2), *names)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 import labkit
 from labkit.measure.autotune import candidates
 from labkit.variants import patches, winograd
-from labkit.variants.winograd import Convolution, norm_and_activation, transformed
+from labkit.variants.winograd import WinogradConvolution, norm_and_activation, transformed
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
@@ -46,7 +46,7 @@ def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, n, inside, ou
     x, weight, bias = noise(n, inside, height, width), noise(outside, inside, taps, taps), noise(outside)
     padded = F.pad(x, (1, 1, 1, 1), **({"mode": "reflect"} if taps == 3 else {}))
     convolved = F.conv2d(padded, weight, bias)
-    ours = Convolution.apply(x, weight, bias, transformed(weight.detach()))
+    ours = WinogradConvolution.apply(x, weight, bias, transformed(weight.detach()))
     norms = norm_and_activation(ours, 1e-5, 0.2), F.leaky_relu(F.instance_norm(convolved), 0.2)
     check(ours + norms[0], convolved + norms[1], (x, weight, bias))
 
@@ -86,8 +86,8 @@ def test_layers_behind_a_convolution_may_work_in_place(norm, batch):
 )
 @pytest.mark.filterwarnings("ignore:winograd")
 def test_small_pictures_are_left_to_pytorch_in_float32(monkeypatch, batch, size, ngf, dtype, pays):
-    kernels, run = [], winograd.run
-    monkeypatch.setattr(winograd, "run", lambda name, *rest: (kernels.append(name), run(name, *rest)))
+    kernels, run = [], winograd.run_kernel
+    monkeypatch.setattr(winograd, "run_kernel", lambda name, *rest: (kernels.append(name), run(name, *rest)))
     model = labkit.CycleGAN("resnet_3blocks", ngf=ngf, ndf=2).to(getattr(torch, dtype))
     step = labkit.make_step(model, "winograd")
     step(*batch(1, size, dtype=getattr(torch, dtype)))

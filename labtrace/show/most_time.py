@@ -8,7 +8,7 @@ from labtrace.findings.culprits import gaps_by_name
 from labtrace.trace import Trace
 
 
-def culprits(trace: Trace, of_rank: int | None = None) -> pandas.DataFrame:
+def most_time(trace: Trace, of_rank: int | None = None) -> pandas.DataFrame:
     """Kernels and gaps by name, the dearest first: one row a name, of all ranks or of one.
 
     | column | unit | meaning |
