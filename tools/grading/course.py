@@ -30,7 +30,6 @@ class Exercise:
     points: float | None  # None: a teacher has to read the answer
     message: str  # of the check, or of the answer's own error, or in words why there is none
     by_hand: bool  # a teacher gave the points or some of them
-    comment: str  # of a teacher
 
     @property
     def note(self) -> str:
@@ -135,7 +134,6 @@ def points_of(cells: list[NotebookNode]) -> dict[str, float]:
 def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exercise]:
     """The exercises of a graded submission, which is in the gradebook and in a notebook."""
     grades = {grade.name: grade for grade in submission.grades}
-    said = {comment.name: comment.manual_comment or "" for comment in submission.comments}
     untouched = {comment.name for comment in submission.comments if comment.auto_comment == "No response."}
     found = []
     for check in filter(is_grade, cells):
@@ -157,5 +155,5 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exerc
             message = telling[0]
         else:
             message = f"{points:g} points by hand" if by_hand else RIGHT
-        found.append(Exercise(name, float(grade.max_score), points, message, by_hand, said.get(name, "")))
+        found.append(Exercise(name, float(grade.max_score), points, message, by_hand))
     return found
