@@ -6,17 +6,19 @@ import os
 import shutil
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import nbformat
+import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.converters import GenerateAssignment
 
 from tools.grading import __main__ as grading
-from tools.grading import execute
+from tools.grading import collect, execute, report
 from tools.grading.course import Course
 from tools.grading.execute import name_of
+from tools.grading.people import read_people
 
 NAME = "01_tiny"
 SECRET = "the solution of the course"
@@ -94,7 +96,7 @@ def answered(course: Course, answers: dict[str, str]) -> nbformat.NotebookNode:
     return notebook
 
 
-RIGHT = EXERCISES | {"written": "an answer in words"}
+RIGHT = EXERCISES | {"written": "an answer <script>alert(1)</script> in words"}
 WRONG = {
     "sign": {"two": "def two():\n    return -2"},
     "raises": {"two": "def two():\n    return helper"},
@@ -184,6 +186,8 @@ def test_the_table_and_the_pages(graded, course):
     assert table["right"][f"{NAME} (of 10)"] == "", "an answer waits to be read"
     page = (course.root / "feedback" / "sign-id" / NAME / f"{NAME}.html").read_text()
     assert "two: the sign is wrong" in page and SECRET not in page and "LABKIT_CHECK_SEED" not in page
+    written = (course.root / "feedback" / "right-id" / NAME / f"{NAME}.html").read_text()
+    assert "in words" in written and "<script>alert" not in written, "it would run in a teacher's browser"
     report = (course.root / f"{NAME}.html").read_text()
     assert "the sign is wrong" in report and "SEED=5" in report
 
@@ -200,3 +204,66 @@ def test_only_what_is_new_is_graded(graded, course, tmp_path, monkeypatch, capsy
     printed = capsys.readouterr().out
     assert f"{NAME} sign-id: graded" in printed and "right-id: graded" not in printed
     assert rows(course)["sign"][f"{NAME} two (of 2)"] == "2" and rows(course)["right"][f"{NAME} (of 10)"] == "9"
+
+
+@pytest.mark.parametrize(
+    ("path", "student"),
+    [
+        ("smithjohn_LATE_12345_678901_01_tiny-1.ipynb", "js1"),
+        ("someone_77_678902_01_tiny (1).ipynb", "lee"),
+        ("anon_aB3dE_678_01_tiny.ipynb", "anon_aB3dE"),
+        ("Änn Lee_123457_assignsubmission_file_/01_tiny.ipynb", "lee"),
+        ("Week 2_js1_attempt_2027-03-01-22-12-05_01_tiny.ipynb", "js1"),
+        ("12-3 - John Smith - Mar 1, 2027 1012 PM/01_tiny.ipynb", "js1"),
+        ("John Smith - Copy of 01_tiny.ipynb", "js1"),
+        ("John Smith/Week 2/Version 1/a.ipynb", "js1"),
+        ("js1/someone_77_678902_01_tiny.ipynb", "js1"),  # what a student uploads names nobody else
+        ("carl/01_tiny/01_tiny.ipynb", "carl"),
+        ("01_tiny.ipynb", ""),
+    ],
+)
+def test_a_path_names_its_student(course, path, student):
+    (course.root / "class_list.csv").write_text("id;first_name;last_name;number\njs1;John;Smith;\nlee;Änn;Lee;77\n")
+    assert collect.student_of(PurePosixPath(path), collect.ids_by_name(course))[0] == student
+
+
+CANVAS = """Student,ID,SIS Login ID,Section,Week 1: 01_tiny (4711),Essay (12)
+    Points Possible,,,,10,5
+"Right, Ada",1001,right,A,,4
+"Young, Eve",1002,,A,,
+"""
+MOODLE = """Identifier,"Full name","Email address",Status
+"Participant 1234","Ann Lee",ann@example.org,Submitted
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "ids", "numbers"), [(CANVAS, ["right", "1002"], ["1001", "1002"]), (MOODLE, ["ann@example.org"], ["1234"])]
+)
+def test_a_class_list_comes_from_a_platform(tmp_path, text, ids, numbers):
+    (tmp_path / "list.csv").write_text(text, encoding="utf-8-sig")
+    people = read_people(tmp_path / "list.csv")
+    assert [*people.index] == ids and [*people["number"]] == numbers
+
+
+def test_another_table_is_no_class_list(tmp_path):
+    (tmp_path / "list.csv").write_text("name,mark\nada,1\n")
+    with pytest.raises(ValueError, match="has not the columns id"):
+        read_people(tmp_path / "list.csv")
+
+
+def test_canvas_gets_its_own_table_back(course, tmp_path):
+    (tmp_path / "list.csv").write_text(CANVAS)
+    table = pd.DataFrame({f"{NAME} (of 10)": [7.5]}, index=["right"])
+    report.write_for_canvas(course, table, read_people(tmp_path / "list.csv"))
+    rows = (course.root / "canvas.csv").read_text().splitlines()
+    assert rows[0] == "Student,ID,SIS Login ID,Section,Week 1: 01_tiny (4711)" and rows[1].endswith(",10")
+    assert rows[2] == '"Right, Ada",1001,right,A,7.5' and len(rows) == 3, "who handed nothing in keeps an old mark"
+
+
+def test_without_a_container_students_code_is_not_run(course, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("ISOLATION", raising=False)
+    with pytest.raises(SystemExit):
+        grading.main(["--course", str(course.root)])
+    assert "ISOLATION=none" in capsys.readouterr().err
