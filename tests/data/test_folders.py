@@ -109,15 +109,15 @@ def emptied(album):
         folder.mkdir()
 
 
-@pytest.mark.parametrize(
-    "change, size, message",
-    [
-        (lambda album: None, 15, "size=15: at least 16"),
-        (shutil.rmtree, 32, "trainA is not a folder.* needs folders trainA and trainB"),
-        (lambda album: shutil.rmtree(album / "trainB"), 32, "trainB is not a folder"),
-        (emptied, 32, "trainA holds no picture"),
-    ],
-)
+WRONG_LAYOUTS = [
+    (lambda album: None, 15, "size=15: at least 16"),
+    (shutil.rmtree, 32, "trainA is not a folder.* needs folders trainA and trainB"),
+    (lambda album: shutil.rmtree(album / "trainB"), 32, "trainB is not a folder"),
+    (emptied, 32, "trainA holds no picture"),
+]
+
+
+@pytest.mark.parametrize("change, size, message", WRONG_LAYOUTS)
 def test_a_wrong_layout_is_said_in_one_message(album, change, size, message):
     change(album)
     with pytest.raises(DataError, match=message):

@@ -128,13 +128,13 @@ def test_an_error_in_on_end_does_not_hide_the_first(tiny, fruit):
 OWN = type("Own", (labkit.Callback,), {"on_raport": print})()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        *((wrong, "give functions of the run, or objects of a labkit.Callback") for wrong in (Diary, "print")),
-        (OWN, "Own overrides nothing of a callback.*did you mean 'on_report'"),
-    ],
-)
+REFUSED = [
+    *((wrong, "give functions of the run, or objects of a labkit.Callback") for wrong in (Diary, "print")),
+    (OWN, "Own overrides nothing of a callback.*did you mean 'on_report'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), REFUSED)
 def test_what_is_no_callback_or_overrides_nothing_is_refused(tiny, fruit, wrong, message):
     with pytest.raises(labkit.LabkitError, match=message):
         train(tiny, fruit, 1, None, wrong)
@@ -147,18 +147,18 @@ def test_without_a_folder_nothing_is_saved(tiny, fruit):
     assert not Path("checkpoint.pt").exists()
 
 
-@pytest.mark.parametrize(
-    ("judge", "generator", "steps", "done", "warns"),
-    [
-        (0.05, 0.9, 200, 200, True),  # least squares
-        (0.03, 9.0, 900, 1000, True),  # cross-entropy
-        (0.08, 0.66, 400, 400, False),  # the strongest of healthy ones, at step 1500
-        (0.05, 0.9, 199, 199, False),
-        (0.05, 0.9, 9000, 9000, False),  # late
-        (-0.4, 4.0, 400, 400, False),  # wgangp
-        (0.05, math.nan, 400, 400, False),
-    ],
-)
+LOSSES = [
+    (0.05, 0.9, 200, 200, True),  # least squares
+    (0.03, 9.0, 900, 1000, True),  # cross-entropy
+    (0.08, 0.66, 400, 400, False),  # the strongest of healthy ones, at step 1500
+    (0.05, 0.9, 199, 199, False),
+    (0.05, 0.9, 9000, 9000, False),  # late
+    (-0.4, 4.0, 400, 400, False),  # wgangp
+    (0.05, math.nan, 400, 400, False),
+]
+
+
+@pytest.mark.parametrize(("judge", "generator", "steps", "done", "warns"), LOSSES)
 def test_a_discriminator_that_has_won_early_is_told(judge, generator, steps, done, warns):
     losses = {"D_A": steps * [judge], "D_own": steps * [judge], "G_A": steps * [generator], "cycle_A": steps * [1.0]}
     with warnings.catch_warnings(record=True) as caught:

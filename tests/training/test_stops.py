@@ -68,13 +68,13 @@ def fails(error):
 NO_ROOM = RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)")
 
 
-@pytest.mark.parametrize(
-    ("place", "name", "error", "message"),
-    [
-        (torch.Tensor, "share_memory_", NO_ROOM, "/dev/shm is full: .*--shm-size.*fewer workers"),
-        (multiprocessing.reduction, "DupFd", OSError(24, "Too many open files"), "prepares batches died"),
-    ],
-)
+FAILURES = [
+    (torch.Tensor, "share_memory_", NO_ROOM, "/dev/shm is full: .*--shm-size.*fewer workers"),
+    (multiprocessing.reduction, "DupFd", OSError(24, "Too many open files"), "prepares batches died"),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "error", "message"), FAILURES)
 def test_a_batch_that_a_worker_cannot_hand_over_ends_the_run(
     tiny, fruit, tmp_path, monkeypatch, place, name, error, message
 ):

@@ -194,9 +194,10 @@ def test_fp16_s_scale_goes_on_from_a_checkpoint(tiny, batch):
     assert fresh.scaler.get_scale() == 1024.0
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("streams", "no CUDA streams"), ("graph", "no CUDA graphs"), ("data_parallel", "one process")]
-)
+INACTIVE = [("streams", "no CUDA streams"), ("graph", "no CUDA graphs"), ("data_parallel", "one process")]
+
+
+@pytest.mark.parametrize(("name", "reason"), INACTIVE)
 def test_what_cannot_act_here_says_so_once_and_is_the_baseline(tiny, batch, name, reason):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -228,15 +229,15 @@ def test_16_bits_that_a_processor_only_emulates_are_refused_unless_asked_for(tin
     step_operators(tiny(), name, size=32)  # on no device: what it would do elsewhere can be counted
 
 
-@pytest.mark.parametrize(
-    ("machine", "units", "emulated"),
-    [
-        ("x86_64", (), {"bfloat16", "float16"}),
-        ("x86_64", ("_is_avx512_bf16_supported",), {"float16"}),
-        ("x86_64", ("_is_amx_tile_supported", "_is_mkldnn_fp16_supported"), set()),
-        ("aarch64", ("_is_mkldnn_bf16_supported",), {"float16"}),
-    ],
-)
+PROCESSORS = [
+    ("x86_64", (), {"bfloat16", "float16"}),
+    ("x86_64", ("_is_avx512_bf16_supported",), {"float16"}),
+    ("x86_64", ("_is_amx_tile_supported", "_is_mkldnn_fp16_supported"), set()),
+    ("aarch64", ("_is_mkldnn_bf16_supported",), {"float16"}),
+]
+
+
+@pytest.mark.parametrize(("machine", "units", "emulated"), PROCESSORS)
 def test_a_processor_is_asked_for_its_units(monkeypatch, machine, units, emulated):
     monkeypatch.setattr(devices.platform, "machine", lambda: machine)
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
