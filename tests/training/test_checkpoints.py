@@ -12,9 +12,9 @@ from labkit.training import checkpoints
 
 
 @pytest.fixture
-def run(tiny, fruit, tmp_path):
+def run(train, tmp_path):
     """A folder with the checkpoint of one step."""
-    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)
+    train(1, tmp_path / "run", sample_every=100)
     return tmp_path / "run"
 
 

@@ -12,9 +12,9 @@ SMALL = dict(generator="resnet_6blocks", ngf=2, ndf=2)
 
 
 @pytest.fixture
-def trained(tiny, fruit, tmp_path):
+def trained(train, tmp_path):
     """The folder of a run of two steps that kept both."""
-    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path / "first", callbacks=[labkit.KeepEvery(1)])
+    train(2, tmp_path / "first", labkit.KeepEvery(1))
     return tmp_path / "first"
 
 
