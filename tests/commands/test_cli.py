@@ -8,10 +8,11 @@ import warnings
 import pytest
 import synthetic_trace
 import torch
+from tiny import noisy_pictures
 
 import labkit
 import labtrace.cli
-from labkit.data.images import read_picture, write_picture
+from labkit.data.images import read_picture
 from labkit.locks import locked
 from labkit.training import checkpoints
 
@@ -38,11 +39,7 @@ def test_a_warning_does_not_take_the_place_of_the_error(monkeypatch, capsys):
 
 @pytest.mark.filterwarnings("always:pictures left out")
 def test_train_on_folders_and_translate_back_with_every_option(call, tmp_path):
-    for domain in ("trainA", "trainB"):
-        (tmp_path / "data" / domain).mkdir(parents=True)
-        for i in range(2):
-            noise = torch.rand(3, 40, 40, generator=torch.Generator().manual_seed(i)).mul(255).to(torch.uint8)
-            write_picture(noise, tmp_path / "data" / domain / f"{i}.png")
+    noisy_pictures(tmp_path / "data", dict.fromkeys(("trainA", "trainB"), 2 * [(40, 40)]))
     options = [*SMALL, "--size", "24", "--generator", "resnet_3blocks", "--decay-steps", "1"]
     status, out, _ = call("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *options)
     assert status == 0 and "2 steps done" in out and "fg" not in out

@@ -6,10 +6,10 @@ import shutil
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny import noisy_pictures
 
 import labkit
 from labkit.data import folders as module
@@ -21,13 +21,9 @@ from labkit.training import checkpoints
 @pytest.fixture
 def album(tmp_path):
     """A folder of small noisy photographs, of different sizes, with the same names in both domains."""
-    rng = np.random.default_rng(0)
-    for name, count in {"trainA": 4, "trainB": 3}.items():
-        (tmp_path / "album" / name).mkdir(parents=True)
-        for k in range(count):
-            pixels = rng.integers(0, 256, (40 + k, 52 - count, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "album" / name / f"{k}.png")
-    return tmp_path / "album"
+    counts = {"trainA": 4, "trainB": 3}
+    sizes = {name: [(40 + number, 52 - count) for number in range(count)] for name, count in counts.items()}
+    return noisy_pictures(tmp_path / "album", sizes)
 
 
 def cut(file):
