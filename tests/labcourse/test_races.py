@@ -323,18 +323,17 @@ def first_item(tensor):
     return tensor[0, 0].item()
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    {
-        "item on main before the join": (lambda: read_on_main(first_item), {"after"}),
-        "equal on main before the join": (lambda: read_on_main(lambda tensor: torch.equal(tensor, tensor)), {"after"}),
-        "a view on main before the join, which is no use": (lambda: read_on_main(torch.Tensor.detach), set()),
-        "item on the side, then main": (lambda: read_on_the_side(first_item), set()),
-        "item on the side of something earlier": (read_too_early, {"after"}),
-        "upper and lower half": (lambda: parts(slice(2), slice(2, None)), set()),
-        "halves that overlap": (lambda: parts(slice(3), slice(2, None)), {"between"}),
-    }.values(),
-    ids=lambda value: "",
-)
+PROGRAMS = {
+    "item on main before the join": (lambda: read_on_main(first_item), {"after"}),
+    "equal on main before the join": (lambda: read_on_main(lambda tensor: torch.equal(tensor, tensor)), {"after"}),
+    "a view on main before the join, which is no use": (lambda: read_on_main(torch.Tensor.detach), set()),
+    "item on the side, then main": (lambda: read_on_the_side(first_item), set()),
+    "item on the side of something earlier": (read_too_early, {"after"}),
+    "upper and lower half": (lambda: parts(slice(2), slice(2, None)), set()),
+    "halves that overlap": (lambda: parts(slice(3), slice(2, None)), {"between"}),
+}
+
+
+@pytest.mark.parametrize(("program", "expected"), PROGRAMS.values(), ids=PROGRAMS)
 def test_small_programs(program, expected):
     assert kinds(find_races(lambda given: program(), torch.nn.Module(), given=torch.ones(1))) == expected

@@ -115,14 +115,11 @@ def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, 
         assert distance.losses <= 1e-2 and distance.cosine >= 0.9
 
 
-@pytest.mark.parametrize(
-    "names",
-    tiers(
-        [names for names in ALONE if exact(names)]
-        + largest(EXACT)
-        + largest([name for name in EXACT if name != "accumulate"])  # on one picture
-    ),
-)
+EXACT_ALONE = [names for names in ALONE if exact(names)]
+ON_ONE_PICTURE = largest([name for name in EXACT if name != "accumulate"])
+
+
+@pytest.mark.parametrize("names", tiers([*EXACT_ALONE, *largest(EXACT), *ON_ONE_PICTURE]))
 def test_in_float64_exact_speedups_stay_the_baseline(tiny, batch, names):
     n = 2 if "accumulate" in names else 1  # one picture is what a memory format can go wrong with
     step = make(tiny, names)
@@ -140,9 +137,10 @@ def test_exact_speedups_are_the_baseline_in_every_gan_mode(tiny, batch, names, m
     assert_close(step(*pictures(batch, names, seed=1)), right(*pictures(batch, names, seed=1)), 1e-9, mode)
 
 
-@pytest.mark.parametrize(
-    "names", tiers(ALONE + [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")])
-)
+PAIRED = [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")]
+
+
+@pytest.mark.parametrize("names", tiers([*ALONE, *PAIRED]))
 def test_a_run_goes_on_under_other_speedups_and_back(tiny, batch, names):
     losses, _ = expected(tiny, batch, names)
     plain, other = make(tiny, (), like=names), make(tiny, names)
@@ -275,10 +273,11 @@ def test_the_table_says_everything_about_every_speedup():
     assert table.loc["batched", "not_with"] == ""
 
 
+IN_16_BITS = [names for names in LARGEST if not exact(names) and "compile" not in names]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "names", [names for names in LARGEST if not exact(names) and "compile" not in names], ids="+".join
-)
+@pytest.mark.parametrize("names", IN_16_BITS, ids="+".join)
 def test_in_16_bits_all_that_go_together_stay_near_the_baseline(tiny, batch, names):
     step = make(tiny, tuple(reversed(names)))  # the registry's order counts, not ours
     for seed, right in enumerate(expected(tiny, batch, names)[0]):
