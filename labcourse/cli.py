@@ -31,6 +31,7 @@ def speedrun(entry: Path, *, against: str = "", seeds: list[int] | None = None, 
     rival = against or (names[-1] if names else "none")
     texts = {"entry": entry.read_text(encoding="utf-8")} | ({"record": ladder.source(rival)} if rival != "none" else {})
     judge = RaceJudge(device)
+    typer.echo(texts["entry"])  # what is printed is the record's log, which carries its source
     typer.echo(f"against {rival}, judged on {len(judge.scenes.test_a)} test scenes of seed {judge.test_seed}")
     heats = race(judge, texts, seeds, show=True)
     is_record, reason = verdict(heats["entry"], heats.get("record"))

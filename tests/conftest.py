@@ -88,6 +88,17 @@ def fruit():
     return labkit.fruit(n=12, size=32, seed=0)
 
 
+@pytest.fixture
+def train(tiny, fruit):
+    """A function that trains a tiny CycleGAN on fruit up to a step and returns the run; `own` are parts of its step."""
+
+    def run(steps, folder=None, *callbacks, model=None, own=(), **options):
+        step = labkit.make_step(model or tiny(), *own, lr=1e-3)
+        return labkit.fit(step, fruit, steps, checkpoint=folder, callbacks=callbacks, **options)
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def batch():
     """A function that makes a batch of noise in [-1, 1], another one for every seed."""

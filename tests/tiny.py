@@ -1,11 +1,24 @@
-"""The smallest networks that a test trains."""
+"""The smallest networks that a test trains, and small pictures in folders."""
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from labkit.networks import ResnetGenerator
 
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
+
+
+def noisy_pictures(folder, sizes, suffix="png", **options):
+    """Writes pictures of these (height, width) into each of the folders in `folder`, which is returned."""
+    random = np.random.default_rng(0)
+    for name, each in sizes.items():
+        (folder / name).mkdir(parents=True)
+        for number, size in enumerate(each):
+            pixels = random.integers(0, 256, (*size, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.{suffix}", **options)
+    return folder
 
 
 def one_block(norm):

@@ -1,7 +1,7 @@
 """The ladder: the records so far, each with its entry's text, its times, and its pictures, in data/speedrun.
 
 NAME.py      the entry (a student's repository has only that of the first)
-NAME.json    the stamp, the seeds, both entries' heats, the record before
+NAME.json    its log: the stamp, the seeds, both entries' heats, the record before
 NAME.webp    test pictures, and below each what the entry makes of it
 
 benchmarks/authoring/ladder.py writes them.

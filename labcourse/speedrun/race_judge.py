@@ -1,10 +1,10 @@
 """The judge: trains an entry with several seeds, each in a new process, and scores the weights that it learns.
 
 for each seed:
-    yardstick          how fast is this machine now?
-    runner, a process  trains while the judge's clock runs, and only weights come back, from nine moments
+    yardstick   how fast is this machine now?
+    train       in a process whose clock runs from its start to the last update. It keeps the translator's weights at
+                nine moments, and scores fg and bg of each afterwards, on test scenes of a seed that the judge draws
     yardstick
-    weights  ->  score fg and bg on test scenes of a seed that the entry never sees
 
 Changing colours is nearly enough to turn apples into oranges, and a map of colours has so few numbers that an entry
 could contain them. So the judge draws another order of red, green and blue for each training. An entry that learns is
@@ -16,12 +16,14 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
+import runpy
 import secrets
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -34,19 +36,27 @@ import torch
 from torch import Tensor
 
 import labkit
-from labcourse.speedrun.entry import SIZE
+from labcourse.speedrun.entry import SIZE, Entry
 from labcourse.speedrun.yardstick import PORTION, Yardstick
-from labkit.data.batches import to_float
-from labkit.data.fruit import FruitData, fruit
+from labkit.data.batches import UnpairedData, batches, to_float
+from labkit.data.fruit import FruitData, fruit, training_pictures
 from labkit.errors import LabkitError
 from labkit.measure.quality import GOAL, score
-from labkit.training.export import load_program
+from labkit.models.model import run_network
 
 MOST_COMPRESSED = 1600  # bytes: more than 80 lines of program have
-TRAINING_LIMIT_S, EXPORT_LIMIT_S = 600.0, 120.0  # CPU seconds; notebook 01's CycleGAN trains for a third of the first
+TRAINING_LIMIT_S = 600.0  # CPU seconds; notebook 01's CycleGAN trains for a third of them
 RECORD_SEEDS, SHARE_AT_GOAL = 5, 0.8  # how many seeds a record has, and the share that must reach the goal
 PORTIONS_EACH_TIME = 12  # of the yardstick, before a training and after it
+LOOKS = 8  # parts of a run, after each of which the weights are kept
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+PROGRAM = """
+import json, signal, sys
+from labkit.processes import end_with_parent
+end_with_parent(signal.SIGKILL)  # before PyTorch is loaded, which takes seconds
+from labcourse.speedrun import race_judge
+race_judge.train(**json.loads(sys.argv[1]))
+"""
 
 RULES = {
     "short": f"An entry is one file of at most {MOST_COMPRESSED} bytes, compressed: about 80 lines.",
@@ -73,7 +83,7 @@ class Heat:
     Attributes:
         channels: the order in which it saw red, green and blue, such as "gbr".
         seconds: calibrated seconds on a CPU, wall seconds on a GPU.
-        cpu_seconds: as the kernel counts them.
+        cpu_seconds: from the start of the process to the last update, as the kernel counts them.
         curve: after a share of the steps, from 0 to 1: the CPU seconds until then, and fg and bg in percent.
     """
 
@@ -106,7 +116,7 @@ class RaceJudge:
 
     Attributes:
         limit: CPU seconds that a training may take.
-        test_seed: of the test scenes. An entry never sees it.
+        test_seed: of the test scenes.
         orders: by the seed of a training, the order of red, green and blue in it: another one for each of six seeds.
         pictures: by the text of an entry, what its last run makes of the first test scenes, (8, 3, 64, 64) in [-1, 1].
     """
@@ -118,7 +128,6 @@ class RaceJudge:
         self.test_seed = secrets.randbelow(2**31)
         self.scenes: FruitData = fruit(n=1, size=SIZE, seed=self.test_seed)
         self.pictures: dict[str, Tensor] = {}
-        self.programs: dict[str, Any] = {}
         drawn = secrets.SystemRandom().sample(["".join(order) for order in permutations("rgb")], 6)
         self.orders: dict[int, str] = defaultdict(cycle(drawn).__next__)
         torch.set_num_threads(1)  # as an entry has it, for the yardstick
@@ -134,62 +143,93 @@ class RaceJudge:
         if (size := len(zlib.compress(source.encode(), 9))) > MOST_COMPRESSED:
             raise BrokenRule("short", f"{size} bytes")
         channels = self.orders[seed]
-        program = self.programs[source] = self.programs.get(source) or _program(source)
+        task = {"seed": seed, "device": self.device, "channels": channels, "test_seed": self.test_seed}
         portions = [self.yardstick() for _ in range(PORTIONS_EACH_TIME)]
-        with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
-            task = {"seed": seed, "device": self.device, "channels": channels}
-            cpu_seconds, wall_seconds = _run("train", task, source, Path(folder), self.limit)
-            kept = {int(path.stem): torch.load(path) for path in Path(folder).glob("*.pt")}
+        found = _run(source, task | {"limit": self.limit, "started": time.time()})
         portions += [self.yardstick() for _ in range(PORTIONS_EACH_TIME)]
-        if len(kept) < 2:
-            raise BrokenRule("weights", "it ended before its last update")
-
-        def translate(pictures: Tensor) -> Tensor:
-            translated: Tensor = program(pictures[:, ["rgb".index(channel) for channel in channels]])
-            return translated[:, [channels.index(channel) for channel in "rgb"]]
-
-        curve = []
-        for done, (until, weights) in sorted(kept.items()):
-            program.load_state_dict({name: value.float() for name, value in weights.items()})
-            curve.append({"share": done / max(kept), "cpu_seconds": until, **score(translate, self.scenes)})
-        self.pictures[source] = translate(to_float(self.scenes.test_a[:8]))
-        seconds = cpu_seconds * PORTION / statistics.median(portions) if self.device == "cpu" else wall_seconds
-        return Heat(seed, channels, seconds, cpu_seconds, wall_seconds, curve)
+        self.pictures[source] = found.pop("pictures")
+        calibrated = found["cpu_seconds"] * PORTION / statistics.median(portions)
+        return Heat(seed, channels, calibrated if self.device == "cpu" else found["wall_seconds"], **found)
 
 
-def _program(source: str) -> Any:
-    """An entry's translator as a program that can be called."""
-    with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
-        _run("export", {}, source, Path(folder), EXPORT_LIMIT_S)
-        return load_program(Path(folder) / "program.pt2")
-
-
-def _run(do: str, task: dict[str, Any], source: str, folder: Path, limit: float) -> tuple[float, float]:
-    """Has a process do a task in `folder`, see `labcourse.speedrun.runner`: its CPU seconds and wall seconds.
-
-    Args:
-        limit: of CPU seconds.
+def _run(source: str, task: dict[str, Any]) -> dict[str, Any]:
+    """Has a new process `train` an entry, given as its text, with the arguments in `task`: its result.
 
     Raises:
         BrokenRule, LabkitError: it did not come to its regular end.
     """
-    file = folder / "entry.py"
-    file.write_text(source, encoding="utf-8")
-    command = [sys.executable, "-B", "-m", "labcourse.speedrun.runner"]
-    told = json.dumps([do, limit, {**task, "file": str(file)}]).encode()
-    own = {"HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": str(Path(labkit.__file__).parents[1])}
-    before = os.times()
-    ended = subprocess.run(command, input=told, cwd=folder, env=os.environ | ONE_THREAD | own, capture_output=True)
-    spent = [now - then for now, then in zip(os.times(), before, strict=True)]
-    cpu_seconds, wall_seconds = spent[2] + spent[3], spent[4]  # the kernel's, of processes that have ended
-    said = (ended.stdout + ended.stderr).decode(errors="replace").strip()[-2000:]
-    if cpu_seconds > limit:
-        raise BrokenRule("limits", f"{cpu_seconds:.0f} CPU seconds")
-    if re.search(r"^ModuleNotFoundError: .*\blab(kit|course)\.", said, re.MULTILINE):
-        raise BrokenRule("data", said.splitlines()[-1])
-    if ended.returncode:
-        raise LabkitError(f"The entry stopped with an error:\n{said}")
-    return cpu_seconds, wall_seconds
+    with tempfile.TemporaryDirectory(prefix="speedrun-") as folder:
+        result = Path(folder) / "result.pt"
+        Path(folder, "entry.py").write_text(source, encoding="utf-8")
+        variables = os.environ | ONE_THREAD | {"PYTHONPATH": str(Path(labkit.__file__).parents[1])}
+        command = [sys.executable, "-B", "-c", PROGRAM, json.dumps(task)]
+        ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True)
+        if ended.returncode == -signal.SIGXCPU:
+            raise BrokenRule("limits", f"more than {task['limit']:.0f} CPU seconds")
+        if not result.exists():
+            said = (ended.stdout + ended.stderr).decode(errors="replace").strip()[-2000:]
+            raise LabkitError(f"The entry ended without a result:\n{said}")
+        found: dict[str, Any] = torch.load(result)
+        return found
+
+
+def train(seed: int, device: str, channels: str, test_seed: int, limit: float, started: float) -> None:
+    """Trains as ``entry.py`` in the present folder says, and scores what it learns.
+
+    ``result.pt`` then has `cpu_seconds`, `wall_seconds` and `curve` of a `Heat`, and `pictures` of a `RaceJudge`.
+
+    Args:
+        channels: the order of red, green and blue in its pictures, such as "gbr".
+        limit: CPU seconds after which the kernel ends this process, until the last update.
+        started: when this process began, as `time.time` counts.
+
+    Raises:
+        LabkitError: the file has no function `entry` that returns an `Entry`.
+    """
+    import resource  # Windows has none
+
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), resource.RLIM_INFINITY))
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    make = runpy.run_path("entry.py", run_name="entry").get("entry")
+    entry: Any = make(device) if callable(make) else None
+    if not isinstance(entry, Entry):
+        raise LabkitError("Define a function entry(device) that returns a labcourse.speedrun.Entry: there is none.")
+    translator = entry.model.translator("AtoB")
+    kept: dict[int, tuple[float, dict[str, Tensor]]] = {}
+
+    def keep(done: int) -> None:
+        weights = {name: value.detach().cpu().clone() for name, value in translator.state_dict().items()}
+        kept[done] = _cpu_seconds(), weights
+
+    order = ["rgb".index(channel) for channel in channels]
+    data = UnpairedData("fruit", SIZE, *training_pictures(entry.pictures, SIZE, seed), [], [])
+    looks = {entry.steps * part // LOOKS for part in range(1, LOOKS + 1)}
+    keep(0)
+    for done, (a, b) in enumerate(batches(data, entry.batch_size, 0, entry.steps, seed=seed, device=device), start=1):
+        if entry.schedule is not None:
+            entry.step.scale_lr(entry.schedule(done - 1))  # type: ignore[attr-defined]  # of a labkit.Step
+        entry.step(a[:, order], b[:, order])
+        if done in looks:
+            keep(done)
+    wall_seconds = time.time() - started
+    resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+    def translate(pictures: Tensor) -> Tensor:
+        return run_network(translator, pictures[:, order])[:, [channels.index(channel) for channel in "rgb"]]
+
+    scenes, curve = fruit(n=1, size=SIZE, seed=test_seed), []
+    for done, (until, weights) in kept.items():
+        translator.load_state_dict(weights)
+        curve.append({"share": done / entry.steps, "cpu_seconds": until, **score(translate, scenes)})
+    seconds = {"cpu_seconds": kept[entry.steps][0], "wall_seconds": wall_seconds}
+    torch.save(seconds | {"curve": curve, "pictures": translate(to_float(scenes.test_a[:8]))}, "result.pt")
+
+
+def _cpu_seconds() -> float:
+    """Of this process, and of those that it has started and waited for."""
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
 
 
 def verdict(heats: Sequence[Heat], record: Sequence[Heat] | None) -> tuple[bool, str]:

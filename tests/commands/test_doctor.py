@@ -55,13 +55,13 @@ def test_a_gpu_works_or_what_mends_it_is_said(diagnose, monkeypatch, reason, fau
     assert rows["cuda" if hidden else "cuda:0"] == right and reason in said
 
 
-@pytest.mark.parametrize(
-    ("error", "advice"),
-    [
-        (ModuleNotFoundError("No module named 'torch'"), "pip install 'cyclegan-lab[train]'"),
-        (RuntimeError("operator torchvision::nms does not exist"), "install torch and torchvision again"),
-    ],
-)
+BROKEN = [
+    (ModuleNotFoundError("No module named 'torch'"), "pip install 'cyclegan-lab[train]'"),
+    (RuntimeError("operator torchvision::nms does not exist"), "install torch and torchvision again"),
+]
+
+
+@pytest.mark.parametrize(("error", "advice"), BROKEN)
 def test_pytorch_that_is_missing_or_broken_is_a_fault(diagnose, monkeypatch, error, advice):
     class Finder:
         @staticmethod

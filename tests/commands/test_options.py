@@ -68,15 +68,15 @@ def test_no_option_is_taken_for_one_of_torchruns():
             assert not [one for one in theirs if one.startswith(option)], option
 
 
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
-        ("CycleGAN", "discriminator=pixel gan_mode=vanilla lambda_a=3.0 lambda_b=5.0 lambda_identity=0.0 pool_size=7"),
-        ("CycleGAN", "n_layers=1 generator=unet_128 norm=instance ngf=2 ndf=3 pool_size=7"),
-        ("DeviationGAN", "blocks=1 translators=2 autoencoders=2 stage=translation judged=pictures consistency=cycle"),
-        ("DeviationGAN", "lambda_deviation=2.0 lambda_identity=0.5 lambda_cycle=3.0 pool_size=0 ndf=2"),
-    ],
-)
+GIVEN = [
+    ("CycleGAN", "discriminator=pixel gan_mode=vanilla lambda_a=3.0 lambda_b=5.0 lambda_identity=0.0 pool_size=7"),
+    ("CycleGAN", "n_layers=1 generator=unet_128 norm=instance ngf=2 ndf=3 pool_size=7"),
+    ("DeviationGAN", "blocks=1 translators=2 autoencoders=2 stage=translation judged=pictures consistency=cycle"),
+    ("DeviationGAN", "lambda_deviation=2.0 lambda_identity=0.5 lambda_cycle=3.0 pool_size=0 ndf=2"),
+]
+
+
+@pytest.mark.parametrize(("kind", "given"), GIVEN)
 def test_what_is_given_reaches_the_model(kind, given):
     given = dict(one.split("=") for one in given.split())
     arguments = [part for name, value in given.items() for part in (as_option(name), value)]
@@ -86,15 +86,15 @@ def test_what_is_given_reaches_the_model(kind, given):
     assert {name: str(value) for name, value in made.items()} == {n: str(v) for n, v in settings.items()}
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["--model", "DeviationGAN", "--lambda-a", "3"], "--lambda-a: a DeviationGAN has no such.*--lambda-cycle"),
-        (["--judged", "codes"], "--judged: a CycleGAN has no such argument.*--gan-mode"),
-        (["--discriminator", "basic", "--n-layers", "2"], "--n-layers counts the layers of --discriminator n_layers"),
-        (["--lambda-b", "inf"], "lambda_b=inf: a finite number"),
-    ],
-)
+REFUSED = [
+    (["--model", "DeviationGAN", "--lambda-a", "3"], "--lambda-a: a DeviationGAN has no such.*--lambda-cycle"),
+    (["--judged", "codes"], "--judged: a CycleGAN has no such argument.*--gan-mode"),
+    (["--discriminator", "basic", "--n-layers", "2"], "--n-layers counts the layers of --discriminator n_layers"),
+    (["--lambda-b", "inf"], "lambda_b=inf: a finite number"),
+]
+
+
+@pytest.mark.parametrize(("command", "message"), REFUSED)
 def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path, command, message):
     status, _, error = call("train", "--out", tmp_path / "run", *command)
     assert status == 1 and re.search(message, error), error

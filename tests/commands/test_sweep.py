@@ -45,30 +45,30 @@ def counted(value=lambda x: x):
 # ---- the search space
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("1e-4:1e-3:log", FloatDistribution(1e-4, 1e-3, log=True)),
-        ("4:8", IntDistribution(4, 8)),
-        ("0.0:1", FloatDistribution(0, 1)),
-        ("batch, none", CategoricalDistribution(["batch", "none"])),
-        ("8,16", CategoricalDistribution([8, 16])),
-        (IntDistribution(1, 3), IntDistribution(1, 3)),
-    ],
-)
+RANGES = [
+    ("1e-4:1e-3:log", FloatDistribution(1e-4, 1e-3, log=True)),
+    ("4:8", IntDistribution(4, 8)),
+    ("0.0:1", FloatDistribution(0, 1)),
+    ("batch, none", CategoricalDistribution(["batch", "none"])),
+    ("8,16", CategoricalDistribution([8, 16])),
+    (IntDistribution(1, 3), IntDistribution(1, 3)),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), RANGES)
 def test_ranges_are_of_whole_numbers_if_both_ends_are(given, expected):
     assert sweeps.distribution("setting", given) == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("1e-3:1e-4", "`low <= high`"),
-        ("0:1e-3:log", "low"),
-        ("1e-4:1e-3:lin", "'lin' is not 'log'"),
-        ("4:", "could not convert"),
-    ],
-)
+BAD_RANGES = [
+    ("1e-3:1e-4", "`low <= high`"),
+    ("0:1e-3:log", "low"),
+    ("1e-4:1e-3:lin", "'lin' is not 'log'"),
+    ("4:", "could not convert"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), BAD_RANGES)
 def test_a_range_that_cannot_be_searched_is_refused(given, message):
     with pytest.raises(LabkitError, match=rf"setting='.*{message}.*Give LOW:HIGH"):
         sweeps.distribution("setting", given)
@@ -220,21 +220,21 @@ def test_a_learning_rate_for_each_player_is_no_list_of_choices():
     assert divided([*rates, "--ngf", "4,5"]) == (rates, {"ngf": "4,5"})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--lr", "1e-4,1e-3", "--setps", "4"], "--steps"),
-        (["--lr", "1e-4"], "nothing to search"),
-        (["--lr", "1e-4,1e-3", "--model", "CycleGun"], "CycleGAN, DeviationGAN"),
-        (["--generator", "resnet_3block,resnet_9blocks"], "did you mean 'resnet_3blocks'"),
-        (["--generator", "unet_128,resnet_3blocks", "--norm", "instance", "--ngf", "0"], "ngf=0"),
-        (["--lr", "-1,1e-4"], "lr=-1"),
-        (["--ngf", "4.5,8"], "--ngf"),
-        (["--batch-size", "-1:2"], "--batch-size"),
-        (["--lr", "1e-4,1e-3", "--cluster", "slrum"], "did you mean 'slurm'"),
-        (["--show"], "there is no sweep"),
-    ],
-)
+REFUSED = [
+    (["--lr", "1e-4,1e-3", "--setps", "4"], "--steps"),
+    (["--lr", "1e-4"], "nothing to search"),
+    (["--lr", "1e-4,1e-3", "--model", "CycleGun"], "CycleGAN, DeviationGAN"),
+    (["--generator", "resnet_3block,resnet_9blocks"], "did you mean 'resnet_3blocks'"),
+    (["--generator", "unet_128,resnet_3blocks", "--norm", "instance", "--ngf", "0"], "ngf=0"),
+    (["--lr", "-1,1e-4"], "lr=-1"),
+    (["--ngf", "4.5,8"], "--ngf"),
+    (["--batch-size", "-1:2"], "--batch-size"),
+    (["--lr", "1e-4,1e-3", "--cluster", "slrum"], "did you mean 'slurm'"),
+    (["--show"], "there is no sweep"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
 def test_the_command_says_before_any_trial_what_it_cannot_do(call, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     status, _, error = call("sweep", *arguments)

@@ -88,23 +88,20 @@ def zeros(*shape, dtype=torch.float32):
     return torch.zeros(3, *shape, dtype=dtype)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (DataLoader(Pairs()), "Of a DataLoader give the dataset"),
-        ([], "a dataset with len.., at least 1"),
-        ("photos", "data='photos': give labkit.folders"),
-        ([zeros(32, 32)], r"items by number: \(a, b\).*too many values to unpack"),
-        ([{"A": zeros(32, 32)}], "items by number.*KeyError: 'B'"),
-        ([(zeros(32, 32) + 255,) * 2], r"runs from 255 to 255; the networks expect \[-1, 1\]"),
-        ([(zeros(32, 32), zeros(32, 36))], r"item 0 has shapes \[\(3, 32, 32\), \(3, 32, 36\)\]"),
-        (
-            [(zeros(32, 32),) * 2] * 5 + [(zeros(36, 36),) * 2],
-            "item 5 has .*, item 0 .*: resize or crop all to one size",
-        ),
-        ([(zeros(32, 32), zeros(32, 32) * nan)], r"runs from nan to nan.* The picture of B in item 0 .* holds nan"),
-    ],
-)
+REFUSED = [
+    (DataLoader(Pairs()), "Of a DataLoader give the dataset"),
+    ([], "a dataset with len.., at least 1"),
+    ("photos", "data='photos': give labkit.folders"),
+    ([zeros(32, 32)], r"items by number: \(a, b\).*too many values to unpack"),
+    ([{"A": zeros(32, 32)}], "items by number.*KeyError: 'B'"),
+    ([(zeros(32, 32) + 255,) * 2], r"runs from 255 to 255; the networks expect \[-1, 1\]"),
+    ([(zeros(32, 32), zeros(32, 36))], r"item 0 has shapes \[\(3, 32, 32\), \(3, 32, 36\)\]"),
+    ([(zeros(32, 32),) * 2] * 5 + [(zeros(36, 36),) * 2], "item 5 has .*, item 0 .*: resize or crop all to one size"),
+    ([(zeros(32, 32), zeros(32, 32) * nan)], r"runs from nan to nan.* The picture of B in item 0 .* holds nan"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), REFUSED)
 def test_what_cannot_be_used_is_refused(tiny, data, message):
     with pytest.raises(labkit.LabkitError, match=message):
         labkit.fit(labkit.make_step(tiny()), data, 6, workers=1)

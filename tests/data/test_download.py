@@ -65,16 +65,16 @@ def test_a_set_is_downloaded_once_and_unpacked(server, tmp_path):
     assert labkit.download("horse2zebra", folder.parent) == folder
 
 
-@pytest.mark.parametrize(
-    ("name", "fault", "message"),
-    [
-        ("horse2zebra", {"breaks_off": True}, "invalid hash value"),
-        ("horse2zebra", {"content": GOOD[:-1] + b"?"}, "invalid hash value"),
-        ("maps", {}, "404"),
-        ("horse2zebra", {"talks_http": False}, "could not be fetched from http"),
-        ("horse2zebra", {"url": "http://127.0.0.1:9/{name}.zip"}, "could not be fetched from http"),
-    ],
-)
+FAULTS = [
+    ("horse2zebra", {"breaks_off": True}, "invalid hash value"),
+    ("horse2zebra", {"content": GOOD[:-1] + b"?"}, "invalid hash value"),
+    ("maps", {}, "404"),
+    ("horse2zebra", {"talks_http": False}, "could not be fetched from http"),
+    ("horse2zebra", {"url": "http://127.0.0.1:9/{name}.zip"}, "could not be fetched from http"),
+]
+
+
+@pytest.mark.parametrize(("name", "fault", "message"), FAULTS)
 def test_a_failed_download_leaves_nothing_behind(server, tmp_path, monkeypatch, name, fault, message):
     monkeypatch.setattr(public, "URL", fault.get("url", public.URL))
     vars(server).update(fault)

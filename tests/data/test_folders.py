@@ -3,10 +3,10 @@
 import re
 import shutil
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny import noisy_pictures
 
 import labkit
 from labkit.data import folders as module
@@ -16,13 +16,9 @@ from labkit.errors import DataError
 @pytest.fixture
 def album(tmp_path):
     """A folder of small noisy photographs, none of them square."""
-    rng = np.random.default_rng(0)
-    for name, count in {"trainA": 4, "trainB": 3, "testA": 2, "testB": 1}.items():
-        (tmp_path / "album" / name).mkdir(parents=True)
-        for k in range(count):
-            pixels = rng.integers(0, 256, (40 + k, 52, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "album" / name / f"{k}.jpg", quality=95)
-    return tmp_path / "album"
+    counts = {"trainA": 4, "trainB": 3, "testA": 2, "testB": 1}
+    sizes = {name: [(40 + number, 52) for number in range(count)] for name, count in counts.items()}
+    return noisy_pictures(tmp_path / "album", sizes, "jpg", quality=95)
 
 
 def test_pictures_have_the_sizes_of_the_reference(album):
@@ -109,15 +105,15 @@ def emptied(album):
         folder.mkdir()
 
 
-@pytest.mark.parametrize(
-    "change, size, message",
-    [
-        (lambda album: None, 15, "size=15: at least 16"),
-        (shutil.rmtree, 32, "trainA is not a folder.* needs folders trainA and trainB"),
-        (lambda album: shutil.rmtree(album / "trainB"), 32, "trainB is not a folder"),
-        (emptied, 32, "trainA holds no picture"),
-    ],
-)
+WRONG_LAYOUTS = [
+    (lambda album: None, 15, "size=15: at least 16"),
+    (shutil.rmtree, 32, "trainA is not a folder.* needs folders trainA and trainB"),
+    (lambda album: shutil.rmtree(album / "trainB"), 32, "trainB is not a folder"),
+    (emptied, 32, "trainA holds no picture"),
+]
+
+
+@pytest.mark.parametrize("change, size, message", WRONG_LAYOUTS)
 def test_a_wrong_layout_is_said_in_one_message(album, change, size, message):
     change(album)
     with pytest.raises(DataError, match=message):

@@ -95,9 +95,10 @@ def test_doing_nothing_scores_about_15_percent_inside_the_mask():
     assert 14.5 < percent < 16.5
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"), [({"n": 0}, "n=0: .*at least 1,"), ({"n": 3, "size": 15}, "size=15: .*at least 16,")]
-)
+REFUSED = [({"n": 0}, "n=0: .*at least 1,"), ({"n": 3, "size": 15}, "size=15: .*at least 16,")]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
 def test_what_cannot_be_rendered_is_refused_with_advice(settings, message):
     with pytest.raises(labkit.LabkitError, match=message):
         labkit.fruit(**settings)

@@ -72,10 +72,10 @@ def test_a_block_is_a_power_of_two(numbers):
         launch(add_up, 2, *numbers, 10, BLOCK=5)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "together", "total"),
-    [(one_place, False, 6.0), (one_place, True, 3.0), (one_place_atomically, True, 6.0)],
-)
+TOTALS = [(one_place, False, 6.0), (one_place, True, 3.0), (one_place_atomically, True, 6.0)]
+
+
+@pytest.mark.parametrize(("kernel", "together", "total"), TOTALS)
 def test_programs_that_begin_together_lose_sums_that_are_not_atomic(numbers, kernel, together, total):
     launch(kernel, 4, *numbers, 10, BLOCK=1, together=together)
     assert numbers[1][0] == total

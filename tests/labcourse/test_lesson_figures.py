@@ -118,14 +118,14 @@ def test_the_verdict_turns_where_kernel_and_pause_take_as_long_as_a_launch():
     assert "compute bound" in labcourse.queue_figure(kernel_us=1, graph=True).layout.title.text
 
 
-@pytest.mark.parametrize(
-    ("make", "moves", "draw"),
-    [
-        (labcourse.queue_widget, {0: 5.0, 1: 12.0}, lambda: labcourse.queue_figure(host_us=5, kernel_us=12)),
-        (labcourse.queue_widget, {2: 2, 3: True}, lambda: labcourse.queue_figure(streams=2, graph=True)),
-        (labcourse.overlap_widget, {0: 0.8}, lambda: labcourse.overlap_figure(0.8)),
-    ],
-)
+CONTROLS = [
+    (labcourse.queue_widget, {0: 5.0, 1: 12.0}, lambda: labcourse.queue_figure(host_us=5, kernel_us=12)),
+    (labcourse.queue_widget, {2: 2, 3: True}, lambda: labcourse.queue_figure(streams=2, graph=True)),
+    (labcourse.overlap_widget, {0: 0.8}, lambda: labcourse.overlap_figure(0.8)),
+]
+
+
+@pytest.mark.parametrize(("make", "moves", "draw"), CONTROLS)
 def test_moving_a_control_redraws_the_same_figure_which_says_that_it_is_simulated(make, moves, draw):
     *controls, _, words = make().children
     for position, value in moves.items():

@@ -199,21 +199,21 @@ FAKES = {"G_A(real_a)", "G_B(real_b)"}
 COPIES = {"the bfloat16 copy of G_A.model.1.weight", "the bfloat16 copy of G_B.model.1.weight"}
 
 
-@pytest.mark.parametrize(
-    ("answer", "others", "kind", "streams", "tensors"),
-    [
-        (NoFork, (), "before", BOTH_SIDES, {"real_a", "real_b"}),
-        (OwnInputs, (), "before", BOTH_SIDES, {"G_A.model.1.weight", "G_B.model.1.weight"}),
-        (NoJoin, (), "after", BACK_FROM_BOTH, FAKES),
-        (EventRecordedTooEarly, (), "after", BACK_FROM_BOTH, FAKES),
-        (Overwrites, (), "after", BACK_FROM_BOTH, {"real_a"}),
-        # A synchronised host does not help: main reads the pictures later, and nothing tells the allocator.
-        (SynchronizeOnly, (), "record_stream", BACK_FROM_BOTH, FAKES),
-        (RecordedOnTheWrongStream, (), "record_stream", BACK_FROM_BOTH, FAKES),
-        (NoCast, ("fp16",), "cast cache", {("side 1", "side 2")}, {"the float16 copy of G_B.model.1.weight"}),
-        (CastAfterTheFork, ("bf16",), "before", BOTH_SIDES, COPIES),
-    ],
-)
+PLANTED = [
+    (NoFork, (), "before", BOTH_SIDES, {"real_a", "real_b"}),
+    (OwnInputs, (), "before", BOTH_SIDES, {"G_A.model.1.weight", "G_B.model.1.weight"}),
+    (NoJoin, (), "after", BACK_FROM_BOTH, FAKES),
+    (EventRecordedTooEarly, (), "after", BACK_FROM_BOTH, FAKES),
+    (Overwrites, (), "after", BACK_FROM_BOTH, {"real_a"}),
+    # A synchronised host does not help: main reads the pictures later, and nothing tells the allocator.
+    (SynchronizeOnly, (), "record_stream", BACK_FROM_BOTH, FAKES),
+    (RecordedOnTheWrongStream, (), "record_stream", BACK_FROM_BOTH, FAKES),
+    (NoCast, ("fp16",), "cast cache", {("side 1", "side 2")}, {"the float16 copy of G_B.model.1.weight"}),
+    (CastAfterTheFork, ("bf16",), "before", BOTH_SIDES, COPIES),
+]
+
+
+@pytest.mark.parametrize(("answer", "others", "kind", "streams", "tensors"), PLANTED)
 def test_a_planted_mistake_is_named_with_its_streams_and_tensors(races, answer, others, kind, streams, tensors):
     found = races(answer, *others)
     assert kinds(found) == {kind} and places(found) == streams and {race.tensor for race in found} == tensors
@@ -258,10 +258,10 @@ def test_a_stream_from_before_is_refused(races):
         races(Foreign)
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [(NoIdentity, "identity"), (OneTooMany, "^3 side streams"), (SetsTheStream, "[Uu]se .*torch.cuda.stream")],
-)
+RARER = [(NoIdentity, "identity"), (OneTooMany, "^3 side streams"), (SetsTheStream, "[Uu]se .*torch.cuda.stream")]
+
+
+@pytest.mark.parametrize(("answer", "message"), RARER)
 def test_rarer_mistakes_than_the_exercise_s_wrong_answers_have_a_message(answer, message):
     with pytest.raises(WrongAnswer, match=message):
         notebook_04.streams(answer)
@@ -323,18 +323,17 @@ def first_item(tensor):
     return tensor[0, 0].item()
 
 
-@pytest.mark.parametrize(
-    ("program", "expected"),
-    {
-        "item on main before the join": (lambda: read_on_main(first_item), {"after"}),
-        "equal on main before the join": (lambda: read_on_main(lambda tensor: torch.equal(tensor, tensor)), {"after"}),
-        "a view on main before the join, which is no use": (lambda: read_on_main(torch.Tensor.detach), set()),
-        "item on the side, then main": (lambda: read_on_the_side(first_item), set()),
-        "item on the side of something earlier": (read_too_early, {"after"}),
-        "upper and lower half": (lambda: parts(slice(2), slice(2, None)), set()),
-        "halves that overlap": (lambda: parts(slice(3), slice(2, None)), {"between"}),
-    }.values(),
-    ids=lambda value: "",
-)
+PROGRAMS = {
+    "item on main before the join": (lambda: read_on_main(first_item), {"after"}),
+    "equal on main before the join": (lambda: read_on_main(lambda tensor: torch.equal(tensor, tensor)), {"after"}),
+    "a view on main before the join, which is no use": (lambda: read_on_main(torch.Tensor.detach), set()),
+    "item on the side, then main": (lambda: read_on_the_side(first_item), set()),
+    "item on the side of something earlier": (read_too_early, {"after"}),
+    "upper and lower half": (lambda: parts(slice(2), slice(2, None)), set()),
+    "halves that overlap": (lambda: parts(slice(3), slice(2, None)), {"between"}),
+}
+
+
+@pytest.mark.parametrize(("program", "expected"), PROGRAMS.values(), ids=PROGRAMS)
 def test_small_programs(program, expected):
     assert kinds(find_races(lambda given: program(), torch.nn.Module(), given=torch.ones(1))) == expected

@@ -70,10 +70,10 @@ def test_kernels_of_the_step_before_the_first_touch_no_table(tmp_path):
     assert trace.audit().empty and "not sound" not in trace.summary()["why"].item()
 
 
-@pytest.mark.parametrize(
-    ("wait", "streams"),
-    [("cudaDeviceSynchronize", 2), ("hipMemcpyWithStream", 1), ("cuStreamSynchronize", 2), ("urQueueFinish", 1)],
-)
+WAITS = [("cudaDeviceSynchronize", 2), ("hipMemcpyWithStream", 1), ("cuStreamSynchronize", 2), ("urQueueFinish", 1)]
+
+
+@pytest.mark.parametrize(("wait", "streams"), WAITS)
 def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tmp_path, wait, streams):
     trace = busy()
     for number, event in enumerate(trace.events):

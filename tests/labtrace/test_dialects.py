@@ -107,14 +107,14 @@ def test_tables_equal_a_count_from_the_raw_json(tmp_path, dialect):
     assert trace.temporal(by="step")["step"].unique().tolist() == [3, 4]
 
 
-@pytest.mark.parametrize(
-    ("name", "category"),
-    [
-        ("cudaLaunchKernel", "cuda_runtime"),
-        ("urEnqueueKernelLaunch", "xpu_driver"),
-        ("zeCommandListAppendLaunchKernel", "xpu_driver"),
-    ],
-)
+LAUNCHES = [
+    ("cudaLaunchKernel", "cuda_runtime"),
+    ("urEnqueueKernelLaunch", "xpu_driver"),
+    ("zeCommandListAppendLaunchKernel", "xpu_driver"),
+]
+
+
+@pytest.mark.parametrize(("name", "category"), LAUNCHES)
 def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, name, category):
     trace = SyntheticTrace()
     trace.call(5, 10, name, category=category)
@@ -140,17 +140,17 @@ def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, t
     assert opened.operators()["name"].tolist() == ["aten::add"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "rcclGenericKernel<1, false>",
-        "void vllm::cross_device_reduce_1stage<float, 8>(int)", "one_shot_all_reduce_kernel", "hcclAllReduce",
-        "two_shot_all_reduce_kernel_inplace", "void mscclpp::allreduce<int>()", "nvshmemi_transfer", "XCCL_allreduce",
-        "multimem_all_reduce_kernel", "void deep_ep::internode::dispatch<false, 8>(int)",
-        "dpsk::ep::internode::notify_combine", "userbuffers_fp16_sum_inplace_gpu_rr_ag", "all_to_all_vdev",
-        "allreduce_fusion_kernel_oneshot_lamport", "quickreduce::allreduce_twoshot", "reduce_scatter_cast_kernel",
-    ],
-)  # fmt: skip
+COMMUNICATION = [
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "rcclGenericKernel<1, false>",
+    "void vllm::cross_device_reduce_1stage<float, 8>(int)", "one_shot_all_reduce_kernel", "hcclAllReduce",
+    "two_shot_all_reduce_kernel_inplace", "void mscclpp::allreduce<int>()", "nvshmemi_transfer", "XCCL_allreduce",
+    "multimem_all_reduce_kernel", "void deep_ep::internode::dispatch<false, 8>(int)",
+    "dpsk::ep::internode::notify_combine", "userbuffers_fp16_sum_inplace_gpu_rr_ag", "all_to_all_vdev",
+    "allreduce_fusion_kernel_oneshot_lamport", "quickreduce::allreduce_twoshot", "reduce_scatter_cast_kernel",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMUNICATION)
 def test_communication_has_many_names(tmp_path, name):
     trace = SyntheticTrace()
     trace.launch(0, 10.1, 30.2)
@@ -160,35 +160,36 @@ def test_communication_has_many_names(tmp_path, name):
     assert opened.communication()[["hidden_us", "exposed_us"]].iloc[0].tolist() == [10.2, 20.7]
 
 
-@pytest.mark.parametrize(
-    "name", ["void reduce_kernel<512, 1>(int)", "vectorized_elementwise_kernel", "_scatter_gather_elementwise_kernel"]
-)
+COMPUTING = ["void reduce_kernel<512, 1>(int)", "vectorized_elementwise_kernel", "_scatter_gather_elementwise_kernel"]
+
+
+@pytest.mark.parametrize("name", COMPUTING)
 def test_computing_is_no_communication(tmp_path, name):
     trace = SyntheticTrace()
     trace.launch(0, 10, 30, name=name)
     assert Trace(trace.save(tmp_path / "trace.json")).temporal().set_index("part")["us"]["communication"] == 0
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    {
-        "attention": ["attn_fwd", "flash_fwd_kernel<softmax>", "triton_tem_fused_flex_attention_0", "sage_fwd"],
-        "softmax": ["cunn_SoftMaxForward<8, c10::BFloat16>", "triton_per_fused__softmax_1", "softmax_warp_backward"],
-        "convolutions": ["sm80_xmma_fprop_implicit_gemm", "cudnn::winograd_nonfused", "miopenSp3AsmConv_v21"],
-        "matrix products": [
-            "_matmul_ogs_NNT_bf16xbf16xmxfp4", "bmm_MxE4m3_MxE2m1MxE4m3_Fp32", "fused_moe_kernel", "triton_mm",
-            "triton_tem_fused_addmm_relu_3", "_w8a8_block_fp8_matmul", "Cijk_Ailk_Bljk_BBS_BH", "fbgemm_gpu::f8_gemm",
-        ],
-        "normalisation": ["vectorized_layer_norm_kernel", "triton_red_fused_native_layer_norm_2", "normalize_rows"],
-        "pointwise and other": [
-            "triton_poi_fused_convert_element_type_0", "triton_poi_fused__scaled_dot_product_flash_attention_1",
-            "triton_poi_fused_convolution_relu_4", "triton_for_fused_addmm_0",
-            "split_embedding_kernel<fbgemm_gpu::FixedDivisor>",
-            "distribution_kernel<normal_and_transform>", "reduce_kernel<at::native::NormTwoOps<float>>",
-            "foreach_kernel<LpNormFunctor<float>>",
-        ],
-    }.items(),
-)  # fmt: skip
+KINDS = {
+    "attention": ["attn_fwd", "flash_fwd_kernel<softmax>", "triton_tem_fused_flex_attention_0", "sage_fwd"],
+    "softmax": ["cunn_SoftMaxForward<8, c10::BFloat16>", "triton_per_fused__softmax_1", "softmax_warp_backward"],
+    "convolutions": ["sm80_xmma_fprop_implicit_gemm", "cudnn::winograd_nonfused", "miopenSp3AsmConv_v21"],
+    "matrix products": [
+        "_matmul_ogs_NNT_bf16xbf16xmxfp4", "bmm_MxE4m3_MxE2m1MxE4m3_Fp32", "fused_moe_kernel", "triton_mm",
+        "triton_tem_fused_addmm_relu_3", "_w8a8_block_fp8_matmul", "Cijk_Ailk_Bljk_BBS_BH", "fbgemm_gpu::f8_gemm",
+    ],
+    "normalisation": ["vectorized_layer_norm_kernel", "triton_red_fused_native_layer_norm_2", "normalize_rows"],
+    "pointwise and other": [
+        "triton_poi_fused_convert_element_type_0", "triton_poi_fused__scaled_dot_product_flash_attention_1",
+        "triton_poi_fused_convolution_relu_4", "triton_for_fused_addmm_0",
+        "split_embedding_kernel<fbgemm_gpu::FixedDivisor>",
+        "distribution_kernel<normal_and_transform>", "reduce_kernel<at::native::NormTwoOps<float>>",
+        "foreach_kernel<LpNormFunctor<float>>",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "names"), KINDS.items())
 def test_kernels_have_kinds_by_their_names(kind, names):
     kernels = pandas.DataFrame({"name": names, "kind": "compute"})
     assert dict(zip(names, fine_kinds(kernels), strict=True)) == dict.fromkeys(names, kind)

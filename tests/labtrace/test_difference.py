@@ -157,24 +157,24 @@ def taking(walls, path):
     return Trace(trace.save(path)).ranks
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        (
-            [2000] * 3,
-            [1000] * 5,
-            "A step took 2,000 us and takes 1,000: 2.00 times faster; the GPU waits 50% of the time, as",
-        ),
-        ([40_000] * 3, [50_000] * 3, "A step took 40 ms and takes 50: 1.25 times slower"),
-        ([900, 1000, 1100, 1200], [950, 1050, 1150], "the same, within the spread of the steps"),
-        ([1000] * 4, [1005] * 4, "A step took 1,000 us and takes 1,005: the same"),
-        (
-            [1000],
-            [2000] * 3,
-            "2.00 times slower; the GPU waited 48% of the time and waits 50%. A single step does not tell",
-        ),
-    ],
-)
+SENTENCES = [
+    (
+        [2000] * 3,
+        [1000] * 5,
+        "A step took 2,000 us and takes 1,000: 2.00 times faster; the GPU waits 50% of the time, as",
+    ),
+    ([40_000] * 3, [50_000] * 3, "A step took 40 ms and takes 50: 1.25 times slower"),
+    ([900, 1000, 1100, 1200], [950, 1050, 1150], "the same, within the spread of the steps"),
+    ([1000] * 4, [1005] * 4, "A step took 1,000 us and takes 1,005: the same"),
+    (
+        [1000],
+        [2000] * 3,
+        "2.00 times slower; the GPU waited 48% of the time and waits 50%. A single step does not tell",
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), SENTENCES)
 def test_the_sentence_says_what_changed_and_what_is_within_the_spread(before, after, expected, tmp_path):
     both = (taking(walls, tmp_path / f"{name}.json") for name, walls in (("before", before), ("after", after)))
     assert re.search(expected, comparison(*both).words)

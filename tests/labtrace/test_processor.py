@@ -104,28 +104,28 @@ def in_steps(walls, least=500, waits="", **meta):
     return trace
 
 
-@pytest.mark.parametrize(
-    ("walls", "left_out"),
-    [
-        ([100, 100, 900, 100, 100], "1 of 5 steps, 69% of the recorded time"),
-        ([5000, 900, *[100] * 8], "2 of 10 steps, 88% of the recorded time"),
-    ],
-)
+ONCE = [
+    ([100, 100, 900, 100, 100], "1 of 5 steps, 69% of the recorded time"),
+    ([5000, 900, *[100] * 8], "2 of 10 steps, 88% of the recorded time"),
+]
+
+
+@pytest.mark.parametrize(("walls", "left_out"), ONCE)
 def test_long_steps_that_came_once_decide_nothing(load, walls, left_out):
     row = load(in_steps(walls)).summary().squeeze()
     assert row["bound_by"] == "matrix products" and row["wall_us"] == sum(us for us in walls if us == 100)
     assert row["why"].startswith(f"A step takes 0.1 ms. Left out: {left_out}.")
 
 
-@pytest.mark.parametrize(
-    ("walls", "waits"),
-    [
-        ([100, 100, 100, 100, 3000] * 2, ""),  # as with five workers, or a script that sleeps in every fifth step
-        ([890, 240, 240, 810, 210, 330, 910, 290, 240, 970], ""),  # only the last is over three times the median
-        ([*[100] * 8, 3000, 3000], ""),  # a stock of batches is used up
-        ([*[100] * 4, 3000, *[100] * 5], "enumerate(DataLoader)#_Iter.__next__"),  # as with eight workers
-    ],
-)
+AGAIN = [
+    ([100, 100, 100, 100, 3000] * 2, ""),  # as with five workers, or a script that sleeps in every fifth step
+    ([890, 240, 240, 810, 210, 330, 910, 290, 240, 970], ""),  # only the last is over three times the median
+    ([*[100] * 8, 3000, 3000], ""),  # a stock of batches is used up
+    ([*[100] * 4, 3000, *[100] * 5], "enumerate(DataLoader)#_Iter.__next__"),  # as with eight workers
+]
+
+
+@pytest.mark.parametrize(("walls", "waits"), AGAIN)
 def test_long_steps_that_may_come_again_count(load, walls, waits):
     trace = load(in_steps(walls, waits=waits))
     row, table = trace.summary().squeeze(), trace.processor()
@@ -147,20 +147,20 @@ def test_a_process_that_slept_in_a_step_that_was_left_out_shared_no_core(load):
 TAKEN = "% of the time, other programs, its own workers or a container's limit had its cores: record again without. The"
 
 
-@pytest.mark.parametrize(
-    ("threads", "measured", "us", "until", "verdict", "advice"),
-    [
-        (1, [1.0], 500, 5000, "The", " OMP_NUM_THREADS=4 lets operators use all of them."),
-        (4, [3.9, 1.0, 0.0], 500, 5000, "The", ""),
-        (1, [1.0], 50, 5000, "The", ""),  # so short that threads would bring nothing
-        (1, [0.5], 500, 5000, f"For 50{TAKEN}", ""),  # operators do not sleep
-        (1, [0.6, 0.6, 0.4], 500, 5000, f"For 40{TAKEN}", ""),
-        (1, [0.1, 0.1, 0.0], 500, 500, "For 90% .* script sleeps, .* nobody takes its cores.* 10.00x", ""),
-        (1, [0.1, 0.1], 500, 500, "For 90% .* script sleeps, .*, or other programs have the cores", ""),
-        (1, [0.3, 0.3, 0.7], 500, 500, f"For 70{TAKEN} processor spends 90% of the time on work outside", ""),
-        (1, [0.9, 0.9, 0.1], 500, 500, "The processor spends 90% of the time on work outside", ""),
-    ],
-)
+CORES = [
+    (1, [1.0], 500, 5000, "The", " OMP_NUM_THREADS=4 lets operators use all of them."),
+    (4, [3.9, 1.0, 0.0], 500, 5000, "The", ""),
+    (1, [1.0], 50, 5000, "The", ""),  # so short that threads would bring nothing
+    (1, [0.5], 500, 5000, f"For 50{TAKEN}", ""),  # operators do not sleep
+    (1, [0.6, 0.6, 0.4], 500, 5000, f"For 40{TAKEN}", ""),
+    (1, [0.1, 0.1, 0.0], 500, 500, "For 90% .* script sleeps, .* nobody takes its cores.* 10.00x", ""),
+    (1, [0.1, 0.1], 500, 500, "For 90% .* script sleeps, .*, or other programs have the cores", ""),
+    (1, [0.3, 0.3, 0.7], 500, 500, f"For 70{TAKEN} processor spends 90% of the time on work outside", ""),
+    (1, [0.9, 0.9, 0.1], 500, 500, "The processor spends 90% of the time on work outside", ""),
+]
+
+
+@pytest.mark.parametrize(("threads", "measured", "us", "until", "verdict", "advice"), CORES)
 def test_cores_that_it_had_and_could_have_had_are_named(load, threads, measured, us, until, verdict, advice):
     stamp = zip(("cores_busy", "thread_worked", "thread_waited"), measured, strict=False)  # the last on Linux
     trace = SyntheticTrace(labkit={"threads": threads, "cores": 4, **dict(stamp)})

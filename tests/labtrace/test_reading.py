@@ -199,18 +199,18 @@ def test_a_name_in_another_encoding_leaves_the_rest_as_it_is(tmp_path):
     assert idle_of(tmp_path / "trace.json") == 50
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "C:\\py\\_init_.py(2): run",
-        '{"device": "cpu"}(12): run',
-        '{"name": "cpu"}(12): run',
-        "x('IMPL')\n(1): <module>",
-        "tab\tand\r\n",
-        "C:\\",
-        "π\\u12",
-    ],
-)
+RAW_NAMES = [
+    "C:\\py\\_init_.py(2): run",
+    '{"device": "cpu"}(12): run',
+    '{"name": "cpu"}(12): run',
+    "x('IMPL')\n(1): <module>",
+    "tab\tand\r\n",
+    "C:\\",
+    "π\\u12",
+]
+
+
+@pytest.mark.parametrize("name", RAW_NAMES)
 def test_names_that_a_profiler_with_stack_wrote_as_they_were_are_read(tmp_path, name):
     trace = sound()
     trace.event("python_function", name, 0, 90)

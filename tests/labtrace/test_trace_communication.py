@@ -91,9 +91,10 @@ def test_on_a_cpu_it_is_gloo_s_ranges_in_the_steps(load):
     assert np.isnan(row["straggler"]) and np.isnan(row["waited_us"])
 
 
-@pytest.mark.parametrize(
-    ("late", "advice"), [(0, "Try larger buckets"), (70, "mostly to wait for other ranks. In half")]
-)
+ADVICE = [(0, "Try larger buckets"), (70, "mostly to wait for other ranks. In half")]
+
+
+@pytest.mark.parametrize(("late", "advice"), ADVICE)
 def test_on_a_cpu_a_rank_that_waits_for_others_is_told_so(tmp_path, late, advice):
     for number, joins in enumerate((20, 20 + late)):
         trace = SyntheticTrace(rank=number)

@@ -296,15 +296,15 @@ def test_each_rank_writes_a_file_into_one_folder(tmp_path):
     assert f"labtrace report {tmp_path / 'train'} tells who waited for whom" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "steps", "message"),
-    [
-        (["--step", "3", "train.py"], 10, "--step is not an option of watch"),
-        (["missing.py"], 10, "missing.py: there is no such script"),
-        (["-m"], 10, "A script is needed, or -m and a module"),
-        ([__file__], 0, "each must be at least 1"),
-    ],
-)
+REFUSED = [
+    (["--step", "3", "train.py"], 10, "--step is not an option of watch"),
+    (["missing.py"], 10, "missing.py: there is no such script"),
+    (["-m"], 10, "A script is needed, or -m and a module"),
+    ([__file__], 0, "each must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("words", "steps", "message"), REFUSED)
 def test_what_cannot_be_watched_is_said(words, steps, message):
     with pytest.raises(LabError, match=re.escape(message)):
         labtrace.watch.watch(words, steps=steps)

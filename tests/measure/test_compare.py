@@ -90,9 +90,10 @@ def test_faster_slower_and_no_difference_are_told_from_noise(compared):
     assert (table["share_of_peak"] * peak).tolist() == pytest.approx(table["flop_per_s"].tolist())
 
 
-@pytest.mark.parametrize(
-    ("between", "verdict"), [((1.02, 1.1), "no difference"), ((1.25, 1.3), "faster"), ((0.7, 0.8), "slower")]
-)
+INTERVALS = [((1.02, 1.1), "no difference"), ((1.25, 1.3), "faster"), ((0.7, 0.8), "slower")]
+
+
+@pytest.mark.parametrize(("between", "verdict"), INTERVALS)
 def test_noise_reaches_as_far_above_1_as_below_whichever_baseline_was_the_first(between, verdict):
     for noise in ((0.82, 1.01), (1 / 1.01, 1 / 0.82)):
         assert comparing.speed_verdict(1.0, between, noise)[0] == verdict
@@ -191,24 +192,22 @@ def test_comparing_leaves_the_random_numbers_alone(compared):
     assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.parametrize(
-    ("steps", "rounds", "message"),
-    [
-        ({}, 6, "steps: give functions that make a step and its model, by name"),
-        ([print], 6, "steps: give functions that make a step and its model, by name"),
-        ({"baseline": lambda: None}, 5, "rounds=5"),
-        ({"baseline": 3}, 6, "steps: give functions"),
-        ({"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
-    ],
-)
-def test_bad_arguments_are_named(batch, steps, rounds, message):
+# Functions of a model that give the steps.
+BAD_STEPS = [
+    (lambda model: {}, 6, "steps: give functions that make a step and its model, by name"),
+    (lambda model: [print], 6, "steps: give functions that make a step and its model, by name"),
+    (lambda model: {"baseline": lambda: None}, 5, "rounds=5"),
+    (lambda model: {"baseline": 3}, 6, "steps: give functions"),
+    (lambda model: {"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
+    (lambda model: {"baseline": labkit.make_step(model)}, 6, "steps: give functions that make a step"),
+    (lambda model: {"baseline": lambda: labkit.make_step(model)}, 6, "two steps share one model"),
+]
+
+
+@pytest.mark.parametrize(("steps", "rounds", "message"), BAD_STEPS)
+def test_bad_arguments_are_named(small, batch, steps, rounds, message):
     with pytest.raises(LabkitError, match=message):
-        labkit.compare(steps, batch(), rounds)
-
-
-def test_a_step_instead_of_its_maker_is_refused(small, batch):
-    with pytest.raises(LabkitError, match="steps: give functions that make a step"):
-        labkit.compare({"baseline": labkit.make_step(small())}, batch())
+        labkit.compare(steps(small()), batch(), rounds)
 
 
 class RaisesInARound:
@@ -243,57 +242,49 @@ def test_what_fails_costs_its_own_row_only(compared):
     assert table.attrs["seconds"].keys() == {"baseline", "baseline again", "fast"}
 
 
-@pytest.mark.slow
-def test_memory_that_does_not_suffice_after_the_timing_costs_that_look_only(compared):
-    class NoMemoryLater(RaisesInARound):
-        at, error = 11, torch.OutOfMemoryError("CUDA out of memory.")  # after three updates and seven rounds
-
-    clock = Clock()
-    row = compared(clock, hungry=[NoMemoryLater, clock.taking(0.5)]).loc["hungry"]
-    assert row["verdict"] == "faster" and row["why"].endswith("did not suffice for another look after the timing")
+class NoMemoryLater(RaisesInARound):
+    at, error = 11, torch.OutOfMemoryError("CUDA out of memory.")  # after three updates and seven rounds
 
 
-def test_a_baseline_that_fails_in_a_timing_round_is_refused(small, batch):
-    with pytest.raises(LabkitError, match="base( again)?, the baseline, does not run: .*ZeroDivisionError"):
-        labkit.compare({"base": lambda: labkit.make_step(small(), RaisesInARound)}, batch())
+LEFT_OUT = [
+    (NoMemoryLater, "did not suffice for another look after the timing$"),
+    (OnlyFloat32, r"; float64 could not be tried \(.*TypeError: this kernel knows float32 only"),
+]
 
 
 @pytest.mark.slow
-def test_it_is_said_that_float64_could_not_be_tried(compared):
+@pytest.mark.parametrize(("own", "why"), LEFT_OUT)
+def test_a_look_that_could_not_be_taken_costs_no_verdict_and_is_said(compared, own, why):
     clock = Clock()
-    row = compared(clock, kernel=[OnlyFloat32, clock.taking(0.5)]).loc["kernel"]
-    assert row["verdict"] == "faster"
-    assert re.search(r"; float64 could not be tried \(.*TypeError: this kernel knows float32 only", row["why"])
+    row = compared(clock, step=[own, clock.taking(0.5)]).loc["step"]
+    assert row["verdict"] == "faster" and re.search(why, row["why"])
 
 
-def test_a_baseline_that_is_none_is_refused(small, batch):
-    with pytest.raises(LabkitError, match="the baseline, does not run: step 'baseline' fails"):
-        labkit.compare({"baseline": lambda: labkit.make_step(small(), type("No", (), {"__call__": print}))}, batch())
-    with pytest.raises(LabkitError, match="the baseline: D_A is not a finite number"):
-        labkit.compare({"baseline": lambda: labkit.make_step(small(), NotANumber)}, batch())
+class SecondDoesNotFit:
+    first = None
+
+    def build(self, betas):
+        SecondDoesNotFit.first = SecondDoesNotFit.first or self.model
+        return super().build(betas)
+
+    def losses(self, player, batch):
+        if self.model is not SecondDoesNotFit.first:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+        return super().losses(player, batch)
 
 
-def test_a_baseline_that_fits_only_once_is_refused(small, batch):
-    models = []
-
-    class SecondDoesNotFit:
-        def build(self, betas):
-            models.append(self.model)
-            return super().build(betas)
-
-        def losses(self, player, batch):
-            if self.model is not models[0]:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
-            return super().losses(player, batch)
-
-    with pytest.raises(LabkitError, match="base again, the baseline, does not run: CUDA out of memory"):
-        labkit.compare({"base": lambda: labkit.make_step(small(), SecondDoesNotFit)}, batch())
+BAD_BASELINES = [
+    (RaisesInARound, "baseline( again)?, the baseline, does not run: .*ZeroDivisionError"),
+    (type("No", (), {"__call__": print}), "the baseline, does not run: step 'baseline' fails"),
+    (NotANumber, "the baseline: D_A is not a finite number"),
+    (SecondDoesNotFit, "baseline again, the baseline, does not run: CUDA out of memory"),
+]
 
 
-def test_steps_that_share_a_model_are_refused(small, batch):
-    model = small()
-    with pytest.raises(LabkitError, match="two steps share one model"):
-        labkit.compare({"baseline": lambda: labkit.make_step(model)}, batch())
+@pytest.mark.parametrize(("own", "message"), BAD_BASELINES)
+def test_a_baseline_that_does_not_run_twice_or_has_no_numbers_is_refused(small, batch, own, message):
+    with pytest.raises(LabkitError, match=message):
+        labkit.compare({"baseline": lambda: labkit.make_step(small(), own)}, batch())
 
 
 def test_the_interval_of_a_median_holds_it_often_enough():

@@ -66,14 +66,14 @@ def test_batches_that_run_out_are_named(step, batch, tmp_path):
         labkit.record(step, iter([batch()] * 4), tmp_path / "trace.json", steps=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "steps", "message"),
-    [
-        ("trace.json", 0, "steps=0"),
-        ("trace.txt", 1, "trace.txt: a trace's name ends in"),
-        ("file/trace.json", 1, "nothing can be written there"),
-    ],
-)
+REFUSED = [
+    ("trace.json", 0, "steps=0"),
+    ("trace.txt", 1, "trace.txt: a trace's name ends in"),
+    ("file/trace.json", 1, "nothing can be written there"),
+]
+
+
+@pytest.mark.parametrize(("name", "steps", "message"), REFUSED)
 def test_what_cannot_be_recorded_is_refused_before_anything_runs(step, batch, tmp_path, name, steps, message):
     (tmp_path / "file").write_text("in the way")
     before = copy.deepcopy(step.state_dict())

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny import noisy_pictures
 
 import labkit
 from labkit.errors import LabkitError
@@ -17,12 +18,7 @@ GREY_TO_COLOUR = dict(channels_a=1, channels_b=3, lambda_identity=0.0)
 @pytest.fixture
 def album(tmp_path):
     """Coloured pictures of either domain, 32 by 32 pixels."""
-    for name in ("trainA", "trainB"):
-        (tmp_path / "album" / name).mkdir(parents=True)
-        for k in range(2):
-            pixels = np.random.default_rng(k).integers(0, 256, (32, 32, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "album" / name / f"{k}.png")
-    return tmp_path / "album"
+    return noisy_pictures(tmp_path / "album", dict.fromkeys(("trainA", "trainB"), 2 * [(32, 32)]))
 
 
 @pytest.mark.parametrize("name", GENERATORS)

@@ -40,35 +40,35 @@ def test_pool_seeds_follow_torch_s_seed(tiny):
     assert draws[0][0] != draws[0][1]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda a, b: (a[0], b), r"real_a has shape \(3, 32, 32\)"),
-        (lambda a, b: (a, b[:, :1]), "real_b has shape"),
-        (lambda a, b: ((a * 127 + 128).to(torch.uint8), b), "labkit.to_float"),
-        (lambda a, b: (a, b.double()), "torch.float64"),
-        (lambda a, b: (a * 100, b), r"the batch runs from .* expect \[-1, 1\]"),
-        (lambda a, b: (a, b / 0), "the batch runs from"),
-        (lambda a, b: (a.repeat(2, 1, 1, 1), b), "as many pictures of each domain"),
-        (lambda a, b: (a[..., :30], b), "multiples of 4"),
-        (lambda a, b: (a[..., :8, :8], b), "at least 12"),
-        (lambda a, b: (a.to("meta"), b), "real_a is torch.float32 on meta"),
-    ],
-)
+BAD_BATCHES = [
+    (lambda a, b: (a[0], b), r"real_a has shape \(3, 32, 32\)"),
+    (lambda a, b: (a, b[:, :1]), "real_b has shape"),
+    (lambda a, b: ((a * 127 + 128).to(torch.uint8), b), "labkit.to_float"),
+    (lambda a, b: (a, b.double()), "torch.float64"),
+    (lambda a, b: (a * 100, b), r"the batch runs from .* expect \[-1, 1\]"),
+    (lambda a, b: (a, b / 0), "the batch runs from"),
+    (lambda a, b: (a.repeat(2, 1, 1, 1), b), "as many pictures of each domain"),
+    (lambda a, b: (a[..., :30], b), "multiples of 4"),
+    (lambda a, b: (a[..., :8, :8], b), "at least 12"),
+    (lambda a, b: (a.to("meta"), b), "real_a is torch.float32 on meta"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_BATCHES)
 def test_batches_that_do_not_fit_are_refused(tiny, batch, change, message):
     step = labkit.make_step(tiny())
     with pytest.raises(labkit.LabkitError, match=message):
         step(*change(*batch()))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"gan_mode": "lsgn"}, "did you mean 'lsgan'"),
-        ({"lambda_a": -1.0}, "lambda_a=-1.0: .*at least 0"),
-        ({"pool_size": -5}, "pool_size=-5: .*at least 0"),
-    ],
-)
+BAD_SETTINGS = [
+    ({"gan_mode": "lsgn"}, "did you mean 'lsgan'"),
+    ({"lambda_a": -1.0}, "lambda_a=-1.0: .*at least 0"),
+    ({"pool_size": -5}, "pool_size=-5: .*at least 0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(labkit.LabkitError, match=message):
         labkit.CycleGAN(**settings)

@@ -196,19 +196,19 @@ def test_the_least_size_can_be_trained_on_and_a_smaller_one_is_refused(one, batc
             step(*batch(size=20))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"judged": "code"}, "did you mean 'codes'"),
-        ({"consistency": "cycle"}, "needs a way back.*translators=2"),
-        ({"translators": 3}, "translators=3"),
-        ({"autoencoders": 0}, "autoencoders=0"),
-        ({"ngf": 1}, "ngf=1: .*at least 2"),
-        ({"blocks": 0}, "blocks=0: .*at least 1"),
-        ({"lambda_deviation": -1.0}, "lambda_deviation=-1.0: .*at least 0"),
-        ({"pool_size": -1}, "pool_size=-1: .*at least 0"),
-    ],
-)
+BAD_SETTINGS = [
+    ({"judged": "code"}, "did you mean 'codes'"),
+    ({"consistency": "cycle"}, "needs a way back.*translators=2"),
+    ({"translators": 3}, "translators=3"),
+    ({"autoencoders": 0}, "autoencoders=0"),
+    ({"ngf": 1}, "ngf=1: .*at least 2"),
+    ({"blocks": 0}, "blocks=0: .*at least 1"),
+    ({"lambda_deviation": -1.0}, "lambda_deviation=-1.0: .*at least 0"),
+    ({"pool_size": -1}, "pool_size=-1: .*at least 0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(labkit.LabkitError, match=message):
         labkit.DeviationGAN(**settings)

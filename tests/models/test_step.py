@@ -18,15 +18,18 @@ def furthest(model, loop):
     return max(ratios)
 
 
+LOOPS = [
+    (1, 16, 3, dict(gan_mode="vanilla", lambda_a=3.0, lambda_b=7.0, discriminator="pixel")),
+    (1, 16, 3, dict(gan_mode="wgangp", lambda_identity=0.0, discriminator="n_layers", n_layers=1)),
+    (3, 16, 2, dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2)),
+    (1, 24, 0, dict(discriminator="basic")),
+    (3, 24, 50, dict(discriminator="basic")),
+]
+
+
 @pytest.mark.parametrize(
     ("n", "size", "pool_size", "settings"),
-    [
-        (1, 16, 3, dict(gan_mode="vanilla", lambda_a=3.0, lambda_b=7.0, discriminator="pixel")),
-        (1, 16, 3, dict(gan_mode="wgangp", lambda_identity=0.0, discriminator="n_layers", n_layers=1)),
-        (3, 16, 2, dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2)),
-        (1, 24, 0, dict(discriminator="basic")),
-        (3, 24, 50, dict(discriminator="basic")),
-    ],
+    LOOPS,
     ids=["vanilla", "wgangp", "lsgan", "no pool", "a pool that is never full"],
 )
 def test_twenty_steps_equal_an_independent_plain_loop_bit_for_bit(tiny, batch, n, size, pool_size, settings):
@@ -70,14 +73,14 @@ def test_each_player_learns_at_its_own_rate(tiny, fruit, tmp_path):
     assert {player: adam.param_groups[0]["lr"] for player, adam in resumed.optimizers.items()} == rates
 
 
-@pytest.mark.parametrize(
-    ("lr", "message"),
-    [
-        ({"generators": 1e-4}, "one for each of generators, discriminators"),
-        ({"generators": 1e-4, "discriminators": 1e-4, "translator": 1e-4}, "each of generators, discriminators"),
-        ({"generators": 1e-4, "discriminators": -1e-4}, "'discriminators': -0.0001.*is a positive number"),
-    ],
-)
+BAD_RATES = [
+    ({"generators": 1e-4}, "one for each of generators, discriminators"),
+    ({"generators": 1e-4, "discriminators": 1e-4, "translator": 1e-4}, "each of generators, discriminators"),
+    ({"generators": 1e-4, "discriminators": -1e-4}, "'discriminators': -0.0001.*is a positive number"),
+]
+
+
+@pytest.mark.parametrize(("lr", "message"), BAD_RATES)
 def test_rates_that_do_not_fit_the_players_are_refused(tiny, lr, message):
     with pytest.raises(labkit.LabkitError, match=message):
         labkit.make_step(tiny(), lr=lr)

@@ -46,10 +46,10 @@ def test_a_module_is_copied_for_either_direction(tiny):
     assert model.settings["generator"] == "own: Mine" and (model.size_multiple, model.min_size) == (8, 24)
 
 
-@pytest.mark.parametrize(
-    ("generator", "message"),
-    [(nn.ReLU(), "with weights to train"), (7, "give a name, or an nn.Module"), (Mine, "call its class")],
-)
+REFUSED = [(nn.ReLU(), "with weights to train"), (7, "give a name, or an nn.Module"), (Mine, "call its class")]
+
+
+@pytest.mark.parametrize(("generator", "message"), REFUSED)
 def test_what_cannot_be_two_generators_is_refused(tiny, generator, message):
     with pytest.raises(labkit.LabkitError, match=message):
         tiny(generator=generator)

@@ -14,26 +14,26 @@ def parameters(network):
     return sum(weight.numel() for weight in network.parameters())
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [("resnet_9blocks", 11_378_179), ("resnet_6blocks", 7_837_699), ("unet_256", 54_409_603), ("unet_128", 41_825_667)],
-)
+COUNTS = {"resnet_9blocks": 11_378_179, "resnet_6blocks": 7_837_699, "unet_256": 54_409_603, "unet_128": 41_825_667}
+
+
+@pytest.mark.parametrize(("name", "count"), COUNTS.items())
 def test_generators_have_the_published_number_of_parameters(name, count):
     with torch.device("meta"):
         assert parameters(make_generator(name)) == count
 
 
-@pytest.mark.parametrize(
-    ("name", "n_layers", "count"),
-    [
-        ("basic", 3, 2_764_737),
-        ("pixel", 3, 8_705),
-        ("n_layers", 1, 136_385),
-        ("n_layers", 2, 662_977),
-        ("n_layers", 4, 6_959_553),
-        ("n_layers", 5, 11_154_369),
-    ],
-)
+DISCRIMINATORS = [
+    ("basic", 3, 2_764_737),
+    ("pixel", 3, 8_705),
+    ("n_layers", 1, 136_385),
+    ("n_layers", 2, 662_977),
+    ("n_layers", 4, 6_959_553),
+    ("n_layers", 5, 11_154_369),
+]
+
+
+@pytest.mark.parametrize(("name", "n_layers", "count"), DISCRIMINATORS)
 def test_discriminators_have_the_published_number_of_parameters(name, n_layers, count):
     with torch.device("meta"):
         assert parameters(make_discriminator(name, n_layers=n_layers)) == count
@@ -79,13 +79,13 @@ def test_batch_norm_takes_the_place_of_biases():
     assert "model.2.running_mean" in names and "model.1.bias" not in names and "model.20.bias" in names
 
 
-@pytest.mark.parametrize(
-    ("name", "norm"),
-    [
-        *((name, norm) for name in GENERATORS for norm in ("instance", "batch", "none")),
-        ("resnet_3blocks", "instance_blocks"),
-    ],
-)
+WITH_NORMS = [
+    *((name, norm) for name in GENERATORS for norm in ("instance", "batch", "none")),
+    ("resnet_3blocks", "instance_blocks"),
+]
+
+
+@pytest.mark.parametrize(("name", "norm"), WITH_NORMS)
 def test_generators_keep_the_size_and_stay_in_range(name, norm):
     network = make_generator(name, width=2, norm=norm)
     size = (network.min_size, network.min_size + network.size_multiple)
@@ -127,16 +127,16 @@ def test_the_skips_of_a_unet_carry_detail_past_the_bottleneck():
     assert near > 5 * picture.grad.abs().mean()
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: make_generator("resnet9"), "resnet_9blocks"),
-        (lambda: make_generator("unet_256", norm="instance_blocks"), "residual blocks"),
-        (lambda: make_generator("unet_256", norm="layer"), "norm='layer'"),
-        (lambda: make_discriminator("pixels"), "did you mean 'pixel'"),
-        (lambda: make_discriminator("n_layers", n_layers=0), "n_layers=0"),
-    ],
-)
+UNKNOWN = [
+    (lambda: make_generator("resnet9"), "resnet_9blocks"),
+    (lambda: make_generator("unet_256", norm="instance_blocks"), "residual blocks"),
+    (lambda: make_generator("unet_256", norm="layer"), "norm='layer'"),
+    (lambda: make_discriminator("pixels"), "did you mean 'pixel'"),
+    (lambda: make_discriminator("n_layers", n_layers=0), "n_layers=0"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), UNKNOWN)
 def test_what_is_unknown_is_named_with_its_nearest_relative(make, message):
     with pytest.raises(labkit.LabkitError, match=message):
         make()

@@ -47,13 +47,13 @@ def test_what_a_cluster_does_not_have_is_an_error():
         all_reduce_us(1, 16, Cluster(NVLINK))
 
 
-@pytest.mark.parametrize(
-    "gpus, cluster, factor",
-    [
-        *((gpus, Cluster(NVLINK), 1.6) for gpus in (2, 4, 8)),
-        *((gpus, Cluster(NVLINK, Link("one adapter", INFINIBAND.latency_us, 50e9)), 2.2) for gpus in (16, 64, 1024)),
-    ],
-)
+NCCL = [
+    *((gpus, Cluster(NVLINK), 1.6) for gpus in (2, 4, 8)),
+    *((gpus, Cluster(NVLINK, Link("one adapter", INFINIBAND.latency_us, 50e9)), 2.2) for gpus in (16, 64, 1024)),
+]
+
+
+@pytest.mark.parametrize("gpus, cluster, factor", NCCL)
 def test_it_agrees_with_the_model_of_nccl(gpus, cluster, factor):
     """PyTorch's copy of NCCL's tuning tables, for H100; see the docstring of labkit/simulate/clusters.py."""
     nccl = pytest.importorskip("torch._inductor.comm_analysis")

@@ -38,18 +38,18 @@ def test_the_kernels_of_an_operator_do_its_work(tiny, arithmetic):
     assert microseconds(aligned, arithmetic) == pytest.approx(sum(one.flops for one in aligned))
 
 
-@pytest.mark.parametrize(
-    "layer, pictures, faster",
-    [
-        (torch.nn.Conv2d(4, 8, 3, padding=1), (1, 4, 12, 12), True),
-        (torch.nn.Conv2d(4, 8, 3), (1, 4, 12, 12), True),
-        (torch.nn.Conv2d(4, 8, 3, stride=2, padding=1), (1, 4, 12, 12), False),
-        (torch.nn.Conv2d(8, 8, 3, padding=1, groups=2), (1, 8, 12, 12), False),
-        (torch.nn.Conv2d(4, 8, 1), (1, 4, 12, 12), False),
-        (torch.nn.Conv2d(4, 8, (3, 1)), (1, 4, 12, 12), False),
-        (torch.nn.ConvTranspose2d(4, 4, 3, stride=2, padding=1), (1, 4, 12, 12), False),
-    ],
-)
+WINOGRAD = [
+    (torch.nn.Conv2d(4, 8, 3, padding=1), (1, 4, 12, 12), True),
+    (torch.nn.Conv2d(4, 8, 3), (1, 4, 12, 12), True),
+    (torch.nn.Conv2d(4, 8, 3, stride=2, padding=1), (1, 4, 12, 12), False),
+    (torch.nn.Conv2d(8, 8, 3, padding=1, groups=2), (1, 8, 12, 12), False),
+    (torch.nn.Conv2d(4, 8, 1), (1, 4, 12, 12), False),
+    (torch.nn.Conv2d(4, 8, (3, 1)), (1, 4, 12, 12), False),
+    (torch.nn.ConvTranspose2d(4, 4, 3, stride=2, padding=1), (1, 4, 12, 12), False),
+]
+
+
+@pytest.mark.parametrize("layer, pictures, faster", WINOGRAD)
 def test_convolutions_of_3_x_3_take_winograds_algorithm_where_no_tensor_core_computes_them(
     layer, pictures, faster, arithmetic
 ):
@@ -60,17 +60,17 @@ def test_convolutions_of_3_x_3_take_winograds_algorithm_where_no_tensor_core_com
     assert us[0] == pytest.approx(sum(operator.flops for operator in operators)) and len(operators) > 2
 
 
-@pytest.mark.parametrize(
-    "rows, columns, products, share",
-    [
-        (64 * 64, 256, 1, 64 / 108),  # 32 x 2 tiles of 128 x 128: one round, with 44 multiprocessors idle
-        (16 * 64 * 64, 256, 1, 1024 / 1080),  # ten rounds
-        (27 * 32 * 32, 512, 1, 864 / 864),  # eight full rounds
-        (49, 512, 1, 49 / 64 * 32 / 108 / 4),  # 2 x 16 tiles of 32 x 32, which reach a quarter
-        (16 * 256 * 256, 3, 1, 4096 / 4104 * 3 / 32 * 4 / 9),  # 3 columns of the 32 of the narrowest tile, 256 x 32
-        (128 * 128, 1, 64, 4096 / 4104 / 32 * 4 / 9),  # each product has tiles of its own
-    ],
-)
+TILES = [
+    (64 * 64, 256, 1, 64 / 108),  # 32 x 2 tiles of 128 x 128: one round, with 44 multiprocessors idle
+    (16 * 64 * 64, 256, 1, 1024 / 1080),  # ten rounds
+    (27 * 32 * 32, 512, 1, 864 / 864),  # eight full rounds
+    (49, 512, 1, 49 / 64 * 32 / 108 / 4),  # 2 x 16 tiles of 32 x 32, which reach a quarter
+    (16 * 256 * 256, 3, 1, 4096 / 4104 * 3 / 32 * 4 / 9),  # 3 columns of the 32 of the narrowest tile, 256 x 32
+    (128 * 128, 1, 64, 4096 / 4104 / 32 * 4 / 9),  # each product has tiles of its own
+]
+
+
+@pytest.mark.parametrize("rows, columns, products, share", TILES)
 def test_arithmetic_comes_in_tiles_and_rounds(rows, columns, products, share):
     assert ROOFLINES["A100"].busy_share(rows, columns, products) == pytest.approx(share)
 
@@ -122,14 +122,14 @@ def test_float32_is_tf32_for_convolutions_and_for_products_only_if_it_is_allowed
         torch.set_float32_matmul_precision("highest")
 
 
-@pytest.mark.parametrize(
-    "dtype, training, launched",
-    [
-        (torch.float32, True, ["batch_norm"]),
-        (torch.float32, False, ["batch_norm"]),
-        (torch.float16, False, ["copy_", "batch_norm_inverse_deviation", "batch_norm_transform_input"]),
-    ],
-)
+LAUNCHED = [
+    (torch.float32, True, ["batch_norm"]),
+    (torch.float32, False, ["batch_norm"]),
+    (torch.float16, False, ["copy_", "batch_norm_inverse_deviation", "batch_norm_transform_input"]),
+]
+
+
+@pytest.mark.parametrize("dtype, training, launched", LAUNCHED)
 def test_batch_norm_in_eval_mode_takes_no_statistics(dtype, training, launched):
     layer = torch.nn.BatchNorm2d(64).train(training)
     operators = operators_of(layer, 2, 64, 32, 32, dtype=dtype)

@@ -40,16 +40,16 @@ def test_a_module_on_the_cpu_is_predicted_and_left_where_it_is():
 LAYER, PICTURE = nn.Conv2d(64, 64, 3, device="meta"), torch.empty(64, 64, 128, 128, device="meta")
 
 
-@pytest.mark.parametrize(
-    "step, kind",
-    [
-        ((LAYER, PICTURE), "float32"),
-        ((copy.deepcopy(LAYER).half(), PICTURE.half()), "16-bit weights"),
-        ((lambda: torch.autocast("cuda", torch.float16)(LAYER)(PICTURE),), ""),
-        ((nn.Linear(4096, 4096), torch.ones(8192, 4096)), ""),  # as in attention
-        ((LAYER, PICTURE[:1, :, :8, :8]), ""),  # the host decides
-    ],
-)
+KINDS = [
+    ((LAYER, PICTURE), "float32"),
+    ((copy.deepcopy(LAYER).half(), PICTURE.half()), "16-bit weights"),
+    ((lambda: torch.autocast("cuda", torch.float16)(LAYER)(PICTURE),), ""),
+    ((nn.Linear(4096, 4096), torch.ones(8192, 4096)), ""),  # as in attention
+    ((LAYER, PICTURE[:1, :, :8, :8]), ""),  # the host decides
+]
+
+
+@pytest.mark.parametrize("step, kind", KINDS)
 def test_a_range_is_told_where_steps_of_the_kind_were_measured(step, kind):
     table = predict(*step, graph=False).set_index("device")
     told = table.dropna(subset=["low_ms", "high_ms"])
@@ -65,16 +65,16 @@ def test_one_device_and_way_is_one_row_which_says_simulated():
     assert "SIMULATED_ms" in table and table.attrs["stamp"]["SIMULATED"] is True
 
 
-@pytest.mark.parametrize(
-    "step, told",
-    [
-        (lambda: torch.ones(3, device="meta").sum().item(), "may not read a tensor's values"),
-        (lambda: torch.ones(3, device="meta") + torch.ones(3), "have to be on the meta"),
-        (lambda: torch.ones(3) + 1, "computed nothing on the meta device"),
-        (lambda: torch.ones(3, 3, device="meta").double() @ torch.ones(3, 3, device="meta").double(), "type"),
-        (lambda: torch.autocast("cuda")(nn.functional.binary_cross_entropy)(PICTURE, PICTURE), "unsafe to autocast"),
-    ],
-)
+REFUSED = [
+    (lambda: torch.ones(3, device="meta").sum().item(), "may not read a tensor's values"),
+    (lambda: torch.ones(3, device="meta") + torch.ones(3), "have to be on the meta"),
+    (lambda: torch.ones(3) + 1, "computed nothing on the meta device"),
+    (lambda: torch.ones(3, 3, device="meta").double() @ torch.ones(3, 3, device="meta").double(), "type"),
+    (lambda: torch.autocast("cuda")(nn.functional.binary_cross_entropy)(PICTURE, PICTURE), "unsafe to autocast"),
+]
+
+
+@pytest.mark.parametrize("step, told", REFUSED)
 def test_a_step_that_the_meta_device_or_the_gpu_cannot_run_is_refused(step, told):
     with pytest.raises(LabkitError, match=told):
         predict(step)

@@ -40,19 +40,14 @@ class Diary(labkit.Callback):
         self.note("end", run)
 
 
-def train(tiny, fruit, steps, folder, *callbacks, **options):
-    step = labkit.make_step(tiny(), lr=1e-3)
-    return labkit.fit(step, fruit, steps, checkpoint=folder, callbacks=callbacks, **options)
-
-
-def test_callbacks_hear_of_everything_in_its_order(tiny, fruit, tmp_path):
+def test_callbacks_hear_of_everything_in_its_order(train, tmp_path):
     diary = Diary()
-    train(tiny, fruit, 3, tmp_path, diary, report_every=2, sample_every=2)
+    train(3, tmp_path, diary, report_every=2, sample_every=2)
     grid = (3, 4 * 34 + 2, 4 * 34 + 2)
     told = [("start", 0), ("report", 2, 2), ("sample", 2, grid), ("report", 3, 3), ("sample", 3, grid)]
     assert diary.calls == [*told, ("save", 3, checkpoints.FILE), ("end", 3)]
     again = Diary()
-    train(tiny, fruit, 4, tmp_path, again)
+    train(4, tmp_path, again)
     assert again.calls[0] == ("start", 3)
 
 
@@ -74,91 +69,91 @@ class Patience(labkit.Callback):
         self.done = state["done"]
 
 
-def test_a_callback_stops_the_run_and_its_state_goes_on_with_it(tiny, fruit, tmp_path, monkeypatch):
+def test_a_callback_stops_the_run_and_its_state_goes_on_with_it(train, tmp_path, monkeypatch):
     finished = []
     monkeypatch.setattr(labkit.Step, "finish", lambda step: finished.append(1))
-    assert train(tiny, fruit, 2, tmp_path).done == 2  # a checkpoint without states
-    train(tiny, fruit, 4, tmp_path, Patience(4), Patience(9))
+    assert train(2, tmp_path).done == 2  # a checkpoint without states
+    train(4, tmp_path, Patience(4), Patience(9))
     first, second = Patience(4), Patience(9)
-    run = train(tiny, fruit, 9, tmp_path, first, second, schedule=labkit.linear_schedule(9, 9))
+    run = train(9, tmp_path, first, second, schedule=labkit.linear_schedule(9, 9))
     assert (run.done, run.saved, len(run.losses["G_A"]), first.done, second.done) == (6, 6, 6, 4, 4)
-    assert train(tiny, fruit, 9, tmp_path, Patience(4)).done == 7, "it stops again, after a step"
-    assert train(tiny, fruit, 8, tmp_path).done == 8, "without the callback, which is not forgotten"
-    assert train(tiny, fruit, 12, tmp_path, Patience(7)).done == 10 and len(finished) == 6
+    assert train(9, tmp_path, Patience(4)).done == 7, "it stops again, after a step"
+    assert train(8, tmp_path).done == 8, "without the callback, which is not forgotten"
+    assert train(12, tmp_path, Patience(7)).done == 10 and len(finished) == 6
 
 
 @pytest.mark.parametrize(("odd_after", "saved"), [(0, False), (2, True)])
-def test_a_state_that_no_checkpoint_can_hold_is_an_error_and_nothing_is_lost(tiny, fruit, tmp_path, odd_after, saved):
+def test_a_state_that_no_checkpoint_can_hold_is_an_error_and_nothing_is_lost(train, tmp_path, odd_after, saved):
     with pytest.raises(labkit.LabkitError, match="^Patience 1: .*'done': np.float64.* is a state that no checkpoint"):
-        train(tiny, fruit, 3, tmp_path, Patience(9, odd_after))
+        train(3, tmp_path, Patience(9, odd_after))
     assert (tmp_path / checkpoints.FILE).exists() is saved
     if saved:
-        assert train(tiny, fruit, 4, tmp_path, Patience(1)).done == 4
+        assert train(4, tmp_path, Patience(1)).done == 4
 
 
 @pytest.mark.parametrize("name", ["report", "sample"])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_error_of_a_callback_goes_on_after_the_run_was_saved(tiny, fruit, tmp_path, name, error):
+def test_an_error_of_a_callback_goes_on_after_the_run_was_saved(train, tmp_path, name, error):
     diary, late = Diary((name, 3), error), Diary()
     with pytest.raises(error, match="no network"):
-        train(tiny, fruit, 9, tmp_path, diary, late, report_every=3, sample_every=3)
+        train(9, tmp_path, diary, late, report_every=3, sample_every=3)
     assert diary.calls[-1] == ("end", 3) == late.calls[-1], "so that it can close what it opened"
     state = checkpoints.load(tmp_path)
     assert state["done"] == len(state["losses"]["G_A"]) == 3
-    resumed, whole = train(tiny, fruit, 5, tmp_path), train(tiny, fruit, 5, None)
+    resumed, whole = train(5, tmp_path), train(5, None)
     assert resumed.losses == whole.losses
     assert all(map(torch.equal, resumed.model.parameters(), whole.model.parameters()))
 
 
 @pytest.mark.parametrize(("name", "at", "heard"), [("start", 0, 2), ("save", 4, 5), ("end", 4, 5)])
-def test_an_error_before_the_first_step_or_after_the_last_is_no_secret(tiny, fruit, tmp_path, name, at, heard):
+def test_an_error_before_the_first_step_or_after_the_last_is_no_secret(train, tmp_path, name, at, heard):
     diary = Diary((name, at))
     with pytest.raises(ValueError, match="no network"):
-        train(tiny, fruit, 4, tmp_path, diary)
+        train(4, tmp_path, diary)
     assert diary.calls[-1] == ("end", at) and len(diary.calls) == heard
     assert (tmp_path / checkpoints.FILE).exists() == (at == 4)
 
 
-def test_an_error_in_on_end_does_not_hide_the_first(tiny, fruit):
+def test_an_error_in_on_end_does_not_hide_the_first(train):
     first = Diary(("report", 1), lambda text: RuntimeError("first"))
     with pytest.raises(RuntimeError, match="first"):
-        train(tiny, fruit, 4, None, first, Diary(("end", 1)), report_every=1)
+        train(4, None, first, Diary(("end", 1)), report_every=1)
 
 
 OWN = type("Own", (labkit.Callback,), {"on_raport": print})()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        *((wrong, "give functions of the run, or objects of a labkit.Callback") for wrong in (Diary, "print")),
-        (OWN, "Own overrides nothing of a callback.*did you mean 'on_report'"),
-    ],
-)
-def test_what_is_no_callback_or_overrides_nothing_is_refused(tiny, fruit, wrong, message):
+REFUSED = [
+    *((wrong, "give functions of the run, or objects of a labkit.Callback") for wrong in (Diary, "print")),
+    (OWN, "Own overrides nothing of a callback.*did you mean 'on_report'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), REFUSED)
+def test_what_is_no_callback_or_overrides_nothing_is_refused(train, wrong, message):
     with pytest.raises(labkit.LabkitError, match=message):
-        train(tiny, fruit, 1, None, wrong)
+        train(1, None, wrong)
 
 
-def test_without_a_folder_nothing_is_saved(tiny, fruit):
+def test_without_a_folder_nothing_is_saved(train):
     diary = Diary()
-    train(tiny, fruit, 1, None, diary)
+    train(1, None, diary)
     assert [call[0] for call in diary.calls] == ["start", "report", "sample", "end"]
     assert not Path("checkpoint.pt").exists()
 
 
-@pytest.mark.parametrize(
-    ("judge", "generator", "steps", "done", "warns"),
-    [
-        (0.05, 0.9, 200, 200, True),  # least squares
-        (0.03, 9.0, 900, 1000, True),  # cross-entropy
-        (0.08, 0.66, 400, 400, False),  # the strongest of healthy ones, at step 1500
-        (0.05, 0.9, 199, 199, False),
-        (0.05, 0.9, 9000, 9000, False),  # late
-        (-0.4, 4.0, 400, 400, False),  # wgangp
-        (0.05, math.nan, 400, 400, False),
-    ],
-)
+LOSSES = [
+    (0.05, 0.9, 200, 200, True),  # least squares
+    (0.03, 9.0, 900, 1000, True),  # cross-entropy
+    (0.08, 0.66, 400, 400, False),  # the strongest of healthy ones, at step 1500
+    (0.05, 0.9, 199, 199, False),
+    (0.05, 0.9, 9000, 9000, False),  # late
+    (-0.4, 4.0, 400, 400, False),  # wgangp
+    (0.05, math.nan, 400, 400, False),
+]
+
+
+@pytest.mark.parametrize(("judge", "generator", "steps", "done", "warns"), LOSSES)
 def test_a_discriminator_that_has_won_early_is_told(judge, generator, steps, done, warns):
     losses = {"D_A": steps * [judge], "D_own": steps * [judge], "G_A": steps * [generator], "cycle_A": steps * [1.0]}
     with warnings.catch_warnings(record=True) as caught:
@@ -166,8 +161,8 @@ def test_a_discriminator_that_has_won_early_is_told(judge, generator, steps, don
     assert [str(one.message).split(" has ")[0] for one in caught] == warns * [f"step {done}: for 200 steps D_A"]
 
 
-def test_the_discriminators_are_looked_at_with_each_sample(tiny, fruit, monkeypatch):
+def test_the_discriminators_are_looked_at_with_each_sample(train, monkeypatch):
     monkeypatch.setattr(callbacks, "SURE", 0)
     monkeypatch.setattr(callbacks, "JUDGED", 2)
     with pytest.warns(callbacks.DiscriminatorWarning, match="^step 2: for 2 steps D_B has told"):
-        train(tiny, fruit, 2, None)
+        train(2, None)

@@ -6,10 +6,10 @@ import shutil
 import warnings
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny import noisy_pictures
 
 import labkit
 from labkit.data import folders as module
@@ -21,13 +21,9 @@ from labkit.training import checkpoints
 @pytest.fixture
 def album(tmp_path):
     """A folder of small noisy photographs, of different sizes, with the same names in both domains."""
-    rng = np.random.default_rng(0)
-    for name, count in {"trainA": 4, "trainB": 3}.items():
-        (tmp_path / "album" / name).mkdir(parents=True)
-        for k in range(count):
-            pixels = rng.integers(0, 256, (40 + k, 52 - count, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "album" / name / f"{k}.png")
-    return tmp_path / "album"
+    counts = {"trainA": 4, "trainB": 3}
+    sizes = {name: [(40 + number, 52 - count) for number in range(count)] for name, count in counts.items()}
+    return noisy_pictures(tmp_path / "album", sizes)
 
 
 def cut(file):
@@ -129,24 +125,21 @@ def forgotten(album):
     checkpoints.write_checkpoint({**state, "files": []}, album.with_name("run"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ([copied, lambda album: album.rename(album.with_name("moved"))], None),
-        ([forgotten], None),
-        ([lambda album: smaller(album / "trainB" / "0.png")], "of B 1 gone. It goes on"),
-        ([lambda album: shutil.copy(album / "trainB/1.png", album / "trainA/0.png")], "of A 1 changed. It goes on"),
-        ([lambda album: os.rename(album / "trainA/3.png", album / "trainB/9.png")], "of A 1 gone; of B 1 new. It goes"),
-        ([lambda album: os.renames(album / "trainA/0.png", album / "trainA/x/0.png")], "of A all in another order"),
-        ([exchanged, copied], "trainA and trainB exchanged.* another folder"),
-        ([of_one_size, exchanged], "trainA and trainB exchanged.* another folder"),
-        ([renamed], "none of these: of A 4 gone, 4 new; of B 3 gone, 3 new.*another folder"),
-        (
-            [forgotten, lambda album: smaller(album / "trainA" / "0.png")],
-            r"another run: pictures=\[4, 3\] there, \[3, 3\]",
-        ),
-    ],
-)
+CHANGES = [
+    ([copied, lambda album: album.rename(album.with_name("moved"))], None),
+    ([forgotten], None),
+    ([lambda album: smaller(album / "trainB" / "0.png")], "of B 1 gone. It goes on"),
+    ([lambda album: shutil.copy(album / "trainB/1.png", album / "trainA/0.png")], "of A 1 changed. It goes on"),
+    ([lambda album: os.rename(album / "trainA/3.png", album / "trainB/9.png")], "of A 1 gone; of B 1 new. It goes"),
+    ([lambda album: os.renames(album / "trainA/0.png", album / "trainA/x/0.png")], "of A all in another order"),
+    ([exchanged, copied], "trainA and trainB exchanged.* another folder"),
+    ([of_one_size, exchanged], "trainA and trainB exchanged.* another folder"),
+    ([renamed], "none of these: of A 4 gone, 4 new; of B 3 gone, 3 new.*another folder"),
+    ([forgotten, lambda album: smaller(album / "trainA" / "0.png")], r"another run: pictures=\[4, 3\] there, \[3, 3\]"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), CHANGES)
 @pytest.mark.filterwarnings("ignore:left out")
 def test_a_run_knows_its_pictures_and_not_their_folder(tiny, album, changes, said):
     def fit(steps):

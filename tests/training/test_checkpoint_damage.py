@@ -77,26 +77,24 @@ OPTIONS = dict(report_every=1, sample_every=1, save_minutes=0)
 
 
 @pytest.mark.filterwarnings("ignore:step .*png")  # pytest keeps the messages in a file
-def test_a_full_disk_ends_the_run_and_keeps_the_last_good_checkpoint(tiny, fruit, tmp_path):
+def test_a_full_disk_ends_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path):
+    full = Full(3, 100)
     with pytest.raises(CheckpointError, match="^step 3: .*cannot be written.*go on from step 2.$"):
-        full = Full(3, 100)
-        labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path, callbacks=[full], **OPTIONS)
+        train(5, tmp_path, full, **OPTIONS)
     assert checkpoints.load(tmp_path)["done"] == 2 and full.saved == [1, 2]
     assert not [file.name for file in tmp_path.iterdir() if "part" in file.name or "tmp" in file.name]
-    resumed = labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path)
-    assert resumed.losses == labkit.fit(labkit.make_step(tiny()), fruit, 5).losses
+    assert train(5, tmp_path).losses == train(5).losses
     with pytest.raises(CheckpointError, match="^step 1: .*cannot be written.*Nothing was saved.$"):
-        full = Full(1, 100)
-        labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path / "new", callbacks=[full], **OPTIONS)
+        train(2, tmp_path / "new", Full(1, 100), **OPTIONS)
 
 
-def test_a_damaged_checkpoint_names_those_that_were_kept(tiny, fruit, tmp_path):
-    labkit.fit(labkit.make_step(tiny()), fruit, 4, checkpoint=tmp_path, callbacks=[labkit.KeepEvery(2)])
+def test_a_damaged_checkpoint_names_those_that_were_kept(train, tmp_path):
+    train(4, tmp_path, labkit.KeepEvery(2))
     newest, kept = tmp_path / checkpoints.FILE, tmp_path / "kept" / "000002.pt"
     content = newest.read_bytes()
     newest.write_bytes(content[:-5000])
     with pytest.raises(CheckpointError, match=rf"The run kept {kept}, .*000004.pt: to go on .* copy it to {newest}"):
-        labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path)
+        train(5, tmp_path)
     assert newest.read_bytes() == content[:-5000], "nobody begins anew over it"
     shutil.copy(kept, newest)
-    assert labkit.fit(labkit.make_step(tiny()), fruit, 5, checkpoint=tmp_path).done == 5
+    assert train(5, tmp_path).done == 5

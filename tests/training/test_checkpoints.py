@@ -12,9 +12,9 @@ from labkit.training import checkpoints
 
 
 @pytest.fixture
-def run(tiny, fruit, tmp_path):
+def run(train, tmp_path):
     """A folder with the checkpoint of one step."""
-    labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)
+    train(1, tmp_path / "run", sample_every=100)
     return tmp_path / "run"
 
 
@@ -30,17 +30,17 @@ class Hostile:
         return os.mkdir, ("labkit-was-here",)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda file: file.unlink(), "there is no checkpoint here"),
-        (lambda file: file.write_bytes(file.read_bytes()[:-5000]), "this is no checkpoint, or it is damaged"),
-        (lambda file: file.write_bytes(b""), "this is no checkpoint, or it is damaged"),
-        (lambda file: file.write_text("weights"), "this is no checkpoint, or it is damaged"),
-        (lambda file: torch.save({"settings": Hostile(), "step": {}}, file), "refused"),
-        (lambda file: torch.save({"weights": torch.ones(2)}, file), "not a checkpoint of labkit"),
-    ],
-)
+DAMAGES = [
+    (lambda file: file.unlink(), "there is no checkpoint here"),
+    (lambda file: file.write_bytes(file.read_bytes()[:-5000]), "this is no checkpoint, or it is damaged"),
+    (lambda file: file.write_bytes(b""), "this is no checkpoint, or it is damaged"),
+    (lambda file: file.write_text("weights"), "this is no checkpoint, or it is damaged"),
+    (lambda file: torch.save({"settings": Hostile(), "step": {}}, file), "refused"),
+    (lambda file: torch.save({"weights": torch.ones(2)}, file), "not a checkpoint of labkit"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
 def test_what_is_no_whole_checkpoint_is_refused(run, monkeypatch, damage, message):
     monkeypatch.chdir(run)
     file = run / checkpoints.FILE

@@ -16,29 +16,25 @@ def weights(model):
     return torch.cat([weight.flatten() for weight in model.parameters()])
 
 
-def train(model, fruit, steps, folder=None, **options):
-    return labkit.fit(labkit.make_step(model, lr=1e-3), fruit, steps, checkpoint=folder, **options)
-
-
 @pytest.mark.filterwarnings("ignore::labkit.training.callbacks.CollapseWarning")
-def test_going_on_equals_never_having_stopped(tiny, fruit, tmp_path):
+def test_going_on_equals_never_having_stopped(train, tiny, tmp_path):
     schedule = labkit.linear_schedule(4, 8)
     options = dict(batch_size=2, schedule=schedule, report_every=4)
-    whole = train(tiny(pool_size=3), fruit, 11, **options)
-    train(tiny(pool_size=3), fruit, 6, tmp_path, **options)
+    whole = train(11, model=tiny(pool_size=3), **options)
+    train(6, tmp_path, model=tiny(pool_size=3), **options)
     model = tiny(pool_size=3)
     torch.nn.init.ones_(next(model.parameters()))  # whatever the fresh weights are, the checkpoint's count
     torch.manual_seed(99)
-    resumed = train(model, fruit, 11, tmp_path, workers=1, **options)
+    resumed = train(11, tmp_path, model=model, workers=1, **options)
     assert torch.equal(weights(resumed.model), weights(whole.model))
     assert resumed.losses == whole.losses
     assert len(whole.losses["cycle_A"]) == whole.done == 11
 
 
-def test_a_finished_run_is_left_as_it_is(tiny, fruit, tmp_path):
-    first = train(tiny(), fruit, 2, tmp_path)
+def test_a_finished_run_is_left_as_it_is(train, tmp_path):
+    first = train(2, tmp_path)
     before = (tmp_path / checkpoints.FILE).read_bytes()
-    again = train(tiny(), fruit, 2, tmp_path)
+    again = train(2, tmp_path)
     assert (tmp_path / checkpoints.FILE).read_bytes() == before
     assert torch.equal(weights(again.model), weights(first.model))
 
@@ -54,25 +50,24 @@ def in_the_foreground():
 
 @pytest.mark.usefixtures("in_the_foreground")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(tiny, fruit, tmp_path, number):
+def test_an_interrupt_finishes_the_step_saves_and_says_how_to_go_on(train, tmp_path, number):
     class Interrupted:
         def update(self, player):
             if player == "generators":
                 signal.raise_signal(number)
             super().update(player)
 
-    step = labkit.make_step(tiny(), Interrupted, lr=1e-3)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt, match=f"step 1 of 5; saved in {tmp_path}: run the same again") as stopped:
-        labkit.fit(step, fruit, 5, checkpoint=tmp_path)
+        train(5, tmp_path, own=[Interrupted])
     assert stopped.value.status == 128 + number
     assert signal.getsignal(signal.SIGINT) is before
-    whole, resumed = train(tiny(), fruit, 5), train(tiny(), fruit, 5, tmp_path)
+    whole, resumed = train(5), train(5, tmp_path)
     assert torch.equal(weights(resumed.model), weights(whole.model))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tiny, fruit, tmp_path, bad):
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(train, tmp_path, bad):
     class Breaks:
         def losses(self, player, batch):
             losses = super().losses(player, batch)
@@ -80,15 +75,14 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tiny
                 losses["cycle_A"] = losses["cycle_A"] * bad
             return losses
 
-    step = labkit.make_step(tiny(), Breaks, lr=1e-3)
     with pytest.raises(TrainingError, match="step 2: cycle_A is no longer a finite number.*kept in"):
-        labkit.fit(step, fruit, 5, checkpoint=tmp_path, save_minutes=0)
+        train(5, tmp_path, own=[Breaks], save_minutes=0)
     assert checkpoints.load(tmp_path)["done"] == 1
     assert weights(labkit.load_model(tmp_path)).isfinite().all()
 
 
-def test_sample_grids_show_pictures_above_their_translations(tiny, fruit, tmp_path):
-    train(tiny(), fruit, 4, tmp_path, sample_every=2)
+def test_sample_grids_show_pictures_above_their_translations(train, fruit, tmp_path):
+    train(4, tmp_path, sample_every=2)
     names = sorted(path.name for path in (tmp_path / "samples").iterdir())
     assert names == ["000002.png", "000004.png"]
     with Image.open(tmp_path / "samples" / names[-1]) as grid:
@@ -97,22 +91,22 @@ def test_sample_grids_show_pictures_above_their_translations(tiny, fruit, tmp_pa
         assert grid.crop((2, 2, 34, 34)).tobytes() == first.tobytes()
 
 
-def test_a_generator_that_gives_one_picture_for_all_is_called_collapsed(tiny, fruit, tmp_path):
+def test_a_generator_that_gives_one_picture_for_all_is_called_collapsed(train, tiny, tmp_path):
     model = tiny()
     with torch.no_grad():
         model.G_A.model[-2].weight.zero_()
     with pytest.warns(CollapseWarning, match="step 1: AtoB gives nearly the same picture"):
-        train(model, fruit, 1, tmp_path)
+        train(1, tmp_path, model=model)
 
 
-def test_a_sample_that_cannot_be_written_costs_no_training(tiny, fruit, tmp_path):
+def test_a_sample_that_cannot_be_written_costs_no_training(train, tmp_path):
     (tmp_path / "samples" / "000002.png").mkdir(parents=True)
     with pytest.warns(UserWarning, match=r"step 2: .*000002.png cannot be written"):
-        run = labkit.fit(labkit.make_step(tiny()), fruit, 3, checkpoint=tmp_path, sample_every=2)
+        run = train(3, tmp_path, sample_every=2)
     assert run.done == 3 and checkpoints.load(tmp_path)["done"] == 3
 
 
-def test_an_error_of_a_step_keeps_the_checkpoint(tiny, fruit, tmp_path):
+def test_an_error_of_a_step_keeps_the_checkpoint(train, tmp_path):
     class TooMuch:
         limit = 4
 
@@ -121,10 +115,9 @@ def test_an_error_of_a_step_keeps_the_checkpoint(tiny, fruit, tmp_path):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
             return super().losses(player, batch)
 
-    step = labkit.make_step(tiny(), TooMuch)
-    labkit.fit(step, fruit, 2, 4, checkpoint=tmp_path)
+    train(2, tmp_path, own=[TooMuch], batch_size=4)
     kept = (tmp_path / checkpoints.FILE).read_bytes()
     TooMuch.limit = 1
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
-        labkit.fit(labkit.make_step(tiny(), TooMuch), fruit, 3, 4, checkpoint=tmp_path)
+        train(3, tmp_path, own=[TooMuch], batch_size=4)
     assert (tmp_path / checkpoints.FILE).read_bytes() == kept

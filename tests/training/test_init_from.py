@@ -12,9 +12,9 @@ SMALL = dict(generator="resnet_6blocks", ngf=2, ndf=2)
 
 
 @pytest.fixture
-def trained(tiny, fruit, tmp_path):
+def trained(train, tmp_path):
     """The folder of a run of two steps that kept both."""
-    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path / "first", callbacks=[labkit.KeepEvery(1)])
+    train(2, tmp_path / "first", labkit.KeepEvery(1))
     return tmp_path / "first"
 
 
@@ -30,14 +30,14 @@ def test_weights_and_nothing_else_come_from_another_run(tiny, fruit, trained):
     assert run.done == 1 and len(run.losses["G_A"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (dict(ngf=6, norm="batch", lambda_b=1.0), "ngf=4 there, 6 here; norm='instance' there, 'batch' here"),
-        (dict(norm="instance_blocks"), "norm='instance' there, 'instance_blocks' here"),
-        (dict(discriminator="basic"), "discriminator='n_layers' there, 'basic' here"),
-    ],
-)
+DIFFERENT = [
+    (dict(ngf=6, norm="batch", lambda_b=1.0), "ngf=4 there, 6 here; norm='instance' there, 'batch' here"),
+    (dict(norm="instance_blocks"), "norm='instance' there, 'instance_blocks' here"),
+    (dict(discriminator="basic"), "discriminator='n_layers' there, 'basic' here"),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), DIFFERENT)
 def test_arguments_in_which_networks_differ_are_named(tiny, trained, settings, said):
     with pytest.raises(CheckpointError) as refused:
         labkit.init_from(tiny(**settings), trained)
@@ -76,9 +76,10 @@ def test_a_published_generator_starts_one_direction(tmp_path):
         labkit.init_from(new, discriminator)
 
 
-@pytest.mark.parametrize(
-    "settings", [dict(generator="resnet_9blocks", norm="batch"), dict(ndf=3), dict(discriminator="pixel")]
-)
+OTHERS = [dict(generator="resnet_9blocks", norm="batch"), dict(ndf=3), dict(discriminator="pixel")]
+
+
+@pytest.mark.parametrize("settings", OTHERS)
 def test_the_references_weights_of_other_networks_are_refused(tmp_path, settings):
     reference_weights.export_reference(labkit.CycleGAN(**SMALL), tmp_path)
     with pytest.raises(CheckpointError, match="the weights are of other networks"):

@@ -9,9 +9,9 @@ from labkit.errors import CheckpointError
 from labkit.training import checkpoints
 
 
-def train(tiny, fruit, steps, folder):
-    step = labkit.make_step(tiny(), lr=1e-3)
-    return labkit.fit(step, fruit, steps, checkpoint=folder, sample_every=1000, callbacks=[labkit.KeepEvery(2)])
+@pytest.fixture
+def keep(train):
+    return lambda steps, folder: train(steps, folder, labkit.KeepEvery(2), sample_every=1000)
 
 
 def listing(folder):
@@ -21,12 +21,12 @@ def listing(folder):
 NAMES = ["000002.pt", "000004.pt"]
 
 
-def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path):
-    train(tiny, fruit, 5, tmp_path)
+def test_each_kept_checkpoint_is_whole_and_has_its_samples(keep, tmp_path):
+    keep(5, tmp_path)
     assert listing(tmp_path) == NAMES
     assert checkpoints.load(tmp_path)["done"] == 5
     for at in (2, 4):
-        then = train(tiny, fruit, at, None).model
+        then = keep(at, None).model
         for model in (labkit.load_model(tmp_path, step=at), labkit.load_model(tmp_path / "kept" / f"00000{at}.pt")):
             assert all(map(torch.equal, model.parameters(), then.parameters()))
         assert checkpoints.load(checkpoints.kept_file(tmp_path, at))["done"] == at
@@ -34,26 +34,26 @@ def test_each_kept_checkpoint_is_whole_and_has_its_samples(tiny, fruit, tmp_path
 
 
 @pytest.mark.parametrize("killed", ["before the copy", "while it had its temporary name"])
-def test_a_kill_between_checkpoint_and_copy_loses_no_kept_step(tiny, fruit, tmp_path, killed):
-    train(tiny, fruit, 2, tmp_path)
+def test_a_kill_between_checkpoint_and_copy_loses_no_kept_step(keep, tmp_path, killed):
+    keep(2, tmp_path)
     kept = tmp_path / "kept" / "000002.pt"
     if killed == "before the copy":
         kept.unlink()
     else:
         kept.rename(kept.with_name(f".part-{kept.name}"))
-    train(tiny, fruit, 4, tmp_path)
+    keep(4, tmp_path)
     assert listing(tmp_path) == NAMES
 
 
-def test_a_step_that_cannot_be_kept_ends_the_run_after_it_was_saved(tiny, fruit, tmp_path):
+def test_a_step_that_cannot_be_kept_ends_the_run_after_it_was_saved(keep, tmp_path):
     (tmp_path / "kept").write_text("in the way")
     with pytest.raises(labkit.LabkitError, match="kept/000002.pt cannot be written"):
-        train(tiny, fruit, 9, tmp_path)
+        keep(9, tmp_path)
     assert checkpoints.load(tmp_path)["done"] == 3, "the step under way, too"
 
 
-def test_a_step_that_was_not_kept_is_refused_with_a_list(tiny, fruit, tmp_path):
-    train(tiny, fruit, 4, tmp_path)
+def test_a_step_that_was_not_kept_is_refused_with_a_list(keep, tmp_path):
+    keep(4, tmp_path)
     with pytest.raises(
         CheckpointError, match=r"000003.pt: there is no checkpoint here. The run kept .*000002.pt, .*000004.pt"
     ):

@@ -5,12 +5,7 @@ import csv
 import pytest
 from killing import KilledError, killed_at
 
-import labkit
 from labkit.training import callbacks, checkpoints
-
-
-def train(tiny, fruit, steps, folder, **options):
-    return labkit.fit(labkit.make_step(tiny(), lr=1e-3), fruit, steps, checkpoint=folder, **options)
 
 
 def rows(folder):
@@ -18,8 +13,8 @@ def rows(folder):
         return list(csv.DictReader(file))
 
 
-def test_each_step_has_a_row_of_exact_numbers(tiny, fruit, tmp_path):
-    run = train(tiny, fruit, 5, tmp_path, report_every=2)
+def test_each_step_has_a_row_of_exact_numbers(train, tmp_path):
+    run = train(5, tmp_path, report_every=2)
     table = rows(tmp_path)
     assert list(table[0]) == ["step", *run.losses]
     assert [int(row["step"]) for row in table] == [1, 2, 3, 4, 5]
@@ -28,25 +23,25 @@ def test_each_step_has_a_row_of_exact_numbers(tiny, fruit, tmp_path):
 
 
 @pytest.mark.slow
-def test_after_a_kill_no_row_is_missing_and_none_is_there_twice(tiny, fruit, tmp_path):
-    train(tiny, fruit, 7, tmp_path / "whole")
-    train(tiny, fruit, 2, tmp_path / "killed")
+def test_after_a_kill_no_row_is_missing_and_none_is_there_twice(train, tmp_path):
+    train(7, tmp_path / "whole")
+    train(2, tmp_path / "killed")
     with pytest.raises(KilledError):
-        train(tiny, fruit, 7, tmp_path / "killed", report_every=1, callbacks=[killed_at(5)])
+        train(7, tmp_path / "killed", killed_at(5), report_every=1)
     assert len(rows(tmp_path / "killed")) == 5 and checkpoints.load(tmp_path / "killed")["done"] == 2
     with open(tmp_path / "killed" / callbacks.LOSSES, "a") as file:
         file.write("6,0.001,0.0")  # half a row, as a power cut could leave it
-    train(tiny, fruit, 7, tmp_path / "killed")
+    train(7, tmp_path / "killed")
     assert (tmp_path / "killed" / callbacks.LOSSES).read_text() == (tmp_path / "whole" / callbacks.LOSSES).read_text()
 
 
-def test_a_file_that_someone_deleted_is_whole_again(tiny, fruit, tmp_path):
+def test_a_file_that_someone_deleted_is_whole_again(train, tmp_path):
     def delete(run):
         if run.done == 2:
             (tmp_path / callbacks.LOSSES).unlink()
 
-    train(tiny, fruit, 4, tmp_path, report_every=1, callbacks=[delete])
+    train(4, tmp_path, delete, report_every=1)
     assert len(rows(tmp_path)) == 4
     (tmp_path / callbacks.LOSSES).unlink()
-    train(tiny, fruit, 4, tmp_path)
+    train(4, tmp_path)
     assert len(rows(tmp_path)) == 4

@@ -23,18 +23,17 @@ def rates(scheduler, epochs, *metric):
     return found
 
 
-@pytest.mark.parametrize(
-    ("schedule", "scheduler"),
-    [
-        (
-            labkit.linear_schedule(10 * N, 20 * N, epoch=N),
-            lambda adam: lr_scheduler.LambdaLR(adam, lambda epoch: 1.0 - max(0, epoch + 1 - 10) / float(20 + 1)),
-        ),
-        (schedules.step_schedule(8 * N), lambda adam: lr_scheduler.StepLR(adam, step_size=8, gamma=0.1)),
-        (schedules.cosine_schedule(30 * N, N), lambda adam: lr_scheduler.CosineAnnealingLR(adam, T_max=30, eta_min=0)),
-    ],
-    ids=["linear", "step", "cosine"],
-)
+SCHEDULES = [
+    (
+        labkit.linear_schedule(10 * N, 20 * N, epoch=N),
+        lambda adam: lr_scheduler.LambdaLR(adam, lambda epoch: 1.0 - max(0, epoch + 1 - 10) / float(20 + 1)),
+    ),
+    (schedules.step_schedule(8 * N), lambda adam: lr_scheduler.StepLR(adam, step_size=8, gamma=0.1)),
+    (schedules.cosine_schedule(30 * N, N), lambda adam: lr_scheduler.CosineAnnealingLR(adam, T_max=30, eta_min=0)),
+]
+
+
+@pytest.mark.parametrize(("schedule", "scheduler"), SCHEDULES, ids=["linear", "step", "cosine"])
 def test_every_schedule_is_the_reference_s(schedule, scheduler):
     right = rates(scheduler, 30)
     assert len(set(right)) > 3
@@ -52,16 +51,16 @@ def test_after_its_steps_a_schedule_stays_at_zero():
 RECIPE = recipes.Recipe(size=16, steps=100, decay=0.5)
 
 
-@pytest.mark.parametrize(
-    ("policy", "decay", "right"),
-    [
-        ("linear", None, labkit.linear_schedule(50, 50)),
-        ("linear", 20, labkit.linear_schedule(80, 20)),
-        ("step", None, schedules.step_schedule(25)),
-        ("step", 10, schedules.step_schedule(10)),
-        ("cosine", None, schedules.cosine_schedule(100)),
-    ],
-)
+OPTIONS = [
+    ("linear", None, labkit.linear_schedule(50, 50)),
+    ("linear", 20, labkit.linear_schedule(80, 20)),
+    ("step", None, schedules.step_schedule(25)),
+    ("step", 10, schedules.step_schedule(10)),
+    ("cosine", None, schedules.cosine_schedule(100)),
+]
+
+
+@pytest.mark.parametrize(("policy", "decay", "right"), OPTIONS)
 def test_the_options_choose_a_schedule(policy, decay, right):
     schedule = chosen(policy, decay, RECIPE)
     assert [schedule(done) for done in range(101)] == [right(done) for done in range(101)]

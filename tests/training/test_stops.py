@@ -32,12 +32,11 @@ def test_a_signal_to_every_process_saves_and_is_the_exit_status(tmp_path):
     assert run.exitcode == 128 + signal.SIGHUP and f"stopped after step {done} of 100000; saved in" in said
 
 
-def test_a_signal_that_was_ignored_does_not_stop_a_run(tiny, fruit):
+def test_a_signal_that_was_ignored_does_not_stop_a_run(train):
     """As under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        hang_up = lambda run: signal.raise_signal(signal.SIGHUP)  # noqa: E731
-        assert labkit.fit(labkit.make_step(tiny()), fruit, 2, report_every=1, callbacks=[hang_up]).done == 2
+        assert train(2, None, lambda run: signal.raise_signal(signal.SIGHUP), report_every=1).done == 2
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -48,12 +47,10 @@ def kill_worker(run):
         next(child for child in psutil.Process().children() if child.name() == "pt_data_worker").kill()
 
 
-def test_a_worker_that_is_killed_costs_no_step(tiny, fruit, tmp_path):
-    with pytest.raises(
-        TrainingError, match=f"prepares batches died .*saved in {tmp_path}: run the same.*fewer workers"
-    ):
-        step = labkit.make_step(tiny())
-        labkit.fit(step, fruit, 10000, checkpoint=tmp_path, report_every=1, callbacks=[kill_worker], workers=1)
+def test_a_worker_that_is_killed_costs_no_step(train, tmp_path):
+    told = f"prepares batches died .*saved in {tmp_path}: run the same.*fewer workers"
+    with pytest.raises(TrainingError, match=told):
+        train(10000, tmp_path, kill_worker, report_every=1, workers=1)
     saved = checkpoints.load(tmp_path)
     assert saved["done"] == len(saved["losses"]["G_A"]) >= 2
 
@@ -68,19 +65,17 @@ def fails(error):
 NO_ROOM = RuntimeError("unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)")
 
 
-@pytest.mark.parametrize(
-    ("place", "name", "error", "message"),
-    [
-        (torch.Tensor, "share_memory_", NO_ROOM, "/dev/shm is full: .*--shm-size.*fewer workers"),
-        (multiprocessing.reduction, "DupFd", OSError(24, "Too many open files"), "prepares batches died"),
-    ],
-)
-def test_a_batch_that_a_worker_cannot_hand_over_ends_the_run(
-    tiny, fruit, tmp_path, monkeypatch, place, name, error, message
-):
+FAILURES = [
+    (torch.Tensor, "share_memory_", NO_ROOM, "/dev/shm is full: .*--shm-size.*fewer workers"),
+    (multiprocessing.reduction, "DupFd", OSError(24, "Too many open files"), "prepares batches died"),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "error", "message"), FAILURES)
+def test_a_batch_that_a_worker_cannot_hand_over_ends_the_run(train, tmp_path, monkeypatch, place, name, error, message):
     monkeypatch.setattr(place, name, fails(error))
     with pytest.raises(TrainingError, match=f"{message}.*saved in {tmp_path}"):
-        labkit.fit(labkit.make_step(tiny()), fruit, 9, batch_size=2, checkpoint=tmp_path, workers=1)
+        train(9, tmp_path, batch_size=2, workers=1)
     assert checkpoints.load(tmp_path)["done"] == 0
 
 

@@ -14,10 +14,11 @@ def files_in_order(monkeypatch):
     monkeypatch.setattr(writing, "_global_uid", writing.AtomicCounter(0))
 
 
-def train(tiny, fruit, steps, folder, *callbacks, **options):
-    log = labkit.TensorBoard(folder / "tensorboard")
-    step = labkit.make_step(tiny(), lr=1e-3)
-    return labkit.fit(step, fruit, steps, checkpoint=folder, callbacks=[log, *callbacks], **options)
+@pytest.fixture
+def log(train, tmp_path):
+    return lambda steps, *callbacks, **options: train(
+        steps, tmp_path, labkit.TensorBoard(tmp_path / "tensorboard"), *callbacks, **options
+    )
 
 
 def read(folder):
@@ -32,9 +33,9 @@ def steps_of(points):
     return [point.step for point in points]
 
 
-def test_curves_and_pictures_have_their_steps_and_values(tiny, fruit, tmp_path):
+def test_curves_and_pictures_have_their_steps_and_values(log, tmp_path):
     schedule = labkit.linear_schedule(1, 4)
-    run = train(tiny, fruit, 5, tmp_path, report_every=2, sample_every=2, schedule=schedule)
+    run = log(5, report_every=2, sample_every=2, schedule=schedule)
     events = read(tmp_path)
     for name, losses in run.losses.items():
         points = events.Scalars(f"losses/{name}")
@@ -45,11 +46,11 @@ def test_curves_and_pictures_have_their_steps_and_values(tiny, fruit, tmp_path):
     assert steps_of(events.Images("samples")) == [2, 4, 5] and events.Images("samples")[0].width == 4 * 34 + 2
 
 
-def test_steps_that_a_kill_lost_are_forgotten(tiny, fruit, tmp_path):
-    train(tiny, fruit, 3, tmp_path, report_every=1)
+def test_steps_that_a_kill_lost_are_forgotten(log, tmp_path):
+    log(3, report_every=1)
     with pytest.raises(KilledError):
-        train(tiny, fruit, 9, tmp_path, killed_at(6), report_every=1)
-    train(tiny, fruit, 5, tmp_path, report_every=1)
+        log(9, killed_at(6), report_every=1)
+    log(5, report_every=1)
     assert steps_of(read(tmp_path).Scalars("losses/G_A")) == [1, 2, 3, 4, 5]
-    train(tiny, fruit, 5, tmp_path)
+    log(5)
     assert steps_of(read(tmp_path).Scalars("losses/G_A")) == [1, 2, 3, 4, 5], "a finished run has nothing to add"

@@ -65,19 +65,19 @@ def test_folders_in_a_folder_are_kept_and_results_are_not_translated_again(tmp_p
     assert len(labkit.translate(Negative(), album / "trees" / "far", album)) == 1, "a target above its source"
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "message"),
-    [
-        ("missing.png", "out.png", "missing.png: there is no such file or folder. Name a picture"),
-        ("words.jpg", "out.png", "words.jpg"),
-        ("in.png", "in.png", "take the place of its source"),
-        ("in.png", "out.tiff", "out.tiff"),
-        ("in.png", "only_words/words.jpg/out.png", "words.jpg"),
-        ("empty", "out", "no pictures"),
-        ("only_words", "out", "words.jpg cannot be read as a"),
-        ("full", "in.png", "cannot be written"),
-    ],
-)
+REFUSED = [
+    ("missing.png", "out.png", "missing.png: there is no such file or folder. Name a picture"),
+    ("words.jpg", "out.png", "words.jpg"),
+    ("in.png", "in.png", "take the place of its source"),
+    ("in.png", "out.tiff", "out.tiff"),
+    ("in.png", "only_words/words.jpg/out.png", "words.jpg"),
+    ("empty", "out", "no pictures"),
+    ("only_words", "out", "words.jpg cannot be read as a"),
+    ("full", "in.png", "cannot be written"),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "message"), REFUSED)
 def test_what_cannot_be_translated_is_refused(tmp_path, source, target, message):
     write_picture(picture(32, 32), tmp_path / "in.png")
     for folder in ("empty", "only_words", "full"):
@@ -126,15 +126,15 @@ def folder(tmp_path):
     return tmp_path / "in"
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB."), "CUDA out of memory"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."), "the host.*"),
-        (MemoryError(), "MemoryError"),
-        (RuntimeError("could not create a primitive"), "could not create a primitive"),
-    ],
-)
+NO_MEMORY = [
+    (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB."), "CUDA out of memory"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."), "the host.*"),
+    (MemoryError(), "MemoryError"),
+    (RuntimeError("could not create a primitive"), "could not create a primitive"),
+]
+
+
+@pytest.mark.parametrize(("error", "reason"), NO_MEMORY)
 def test_a_picture_that_is_too_large_for_the_memory_is_left_out(folder, error, reason):
     class OutOfMemory(Negative):
         def forward(self, pictures):
@@ -151,13 +151,13 @@ def test_a_picture_that_is_too_large_for_the_memory_is_left_out(folder, error, r
     assert written.name == "b.png" and read_picture(written).shape == (3, 32, 32)
 
 
-@pytest.mark.parametrize(
-    ("does", "error", "message"),
-    [
-        (lambda pictures: pictures[:, :2] @ pictures, RuntimeError, "must match"),
-        (lambda pictures: pictures[..., ::2], labkit.LabkitError, "Its attribute `size_multiple`"),
-    ],
-)
+FAILS = [
+    (lambda pictures: pictures[:, :2] @ pictures, RuntimeError, "must match"),
+    (lambda pictures: pictures[..., ::2], labkit.LabkitError, "Its attribute `size_multiple`"),
+]
+
+
+@pytest.mark.parametrize(("does", "error", "message"), FAILS)
 def test_a_network_that_fails_or_changes_the_size_is_not_taken_for_lack_of_memory(folder, does, error, message):
     network = Negative()
     network.forward = does
@@ -174,15 +174,14 @@ def test_a_progress_bar_only_where_there_is_a_terminal(tmp_path, monkeypatch, ca
     assert ("2/2" in capsys.readouterr().err) == terminal
 
 
-@pytest.mark.parametrize(
-    ("place", "error"),
-    [
-        ("write_picture", DataError("out/05.png cannot be written (no space left on device).")),
-        ("read_picture", labkit.LabkitError("in/05.png: out of memory while this picture was decoded.")),
-        ("_translated", KeyboardInterrupt("stopped")),
-    ],
-    ids=["a full disk", "memory", "ctrl-c"],
-)
+ENDS = [
+    ("write_picture", DataError("out/05.png cannot be written (no space left on device).")),
+    ("read_picture", labkit.LabkitError("in/05.png: out of memory while this picture was decoded.")),
+    ("_translated", KeyboardInterrupt("stopped")),
+]
+
+
+@pytest.mark.parametrize(("place", "error"), ENDS, ids=["a full disk", "memory", "ctrl-c"])
 def test_what_ends_a_translation_says_how_many_are_written(tmp_path, monkeypatch, place, error):
     function = getattr(translating, place)
 
@@ -205,9 +204,10 @@ RGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 CMYK = RGB.replace(b"RGB ", b"CMYK", 1)  # the colour space of a profile stands in its header
 
 
-@pytest.mark.parametrize(
-    ("mode", "profile", "kept"), [("RGB", RGB, RGB), ("L", RGB, RGB), ("RGB", CMYK, None), ("CMYK", RGB, None)]
-)
+PROFILES = [("RGB", RGB, RGB), ("L", RGB, RGB), ("RGB", CMYK, None), ("CMYK", RGB, None)]
+
+
+@pytest.mark.parametrize(("mode", "profile", "kept"), PROFILES)
 def test_a_profile_is_kept_if_it_fits_and_exif_is_not(tmp_path, mode, profile, kept):
     exif = Image.Exif()
     exif[0x010E] = "at home"

@@ -46,15 +46,15 @@ def assert_same(losses, expected, tolerance, where):
         assert losses[name].item() == pytest.approx(loss.item(), rel=tolerance), (name, where)
 
 
-@pytest.mark.parametrize(
-    ("names", "steps", "n", "pool_size"),
-    [
-        ((), 16, 1, 3),
-        ((), 10, 2, 0),
-        (("accumulate", "out_of_place"), 12, 3, 3),
-        (("channels_last", "recompute", "batched"), 12, 1, 3),
-    ],
-)
+RUNS = [
+    ((), 16, 1, 3),
+    ((), 10, 2, 0),
+    (("accumulate", "out_of_place"), 12, 3, 3),
+    (("channels_last", "recompute", "batched"), 12, 1, 3),
+]
+
+
+@pytest.mark.parametrize(("names", "steps", "n", "pool_size"), RUNS)
 def test_a_schedule_and_a_resumption_in_between_are_the_baseline_s(tiny, batch, names, steps, n, pool_size):
     lr = 2**-12  # so that it, and what the schedule makes of it, is the same number in float32
     plain = labkit.make_step(tiny(pool_size=pool_size).double(), lr=lr)

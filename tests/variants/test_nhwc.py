@@ -57,20 +57,19 @@ def assert_near(mine, right, most=1e-12):
 # ---- the kernels
 
 
+NORMS = [
+    ((2, 7, 9, 5), 1, 0.0, "inner"),
+    ((1, 8, 11, 70), 3, 0.2, ""),
+    ((2, 9, 16, 64), 1, 1.0, "skip, inner"),
+    ((3, 6, 5, 3), 0, 0.0, ""),
+    ((1, 2, 2, 2), 1, 0.0, "inner"),
+    ((1, 17, 19, 6), 3, 0.0, "large tiles"),
+    ((1, 17, 19, 6), 3, 0.0, "inner"),
+]
+
+
 @needs_interpreter
-@pytest.mark.parametrize(
-    ("shape", "pad", "slope", "more"),
-    [
-        ((2, 7, 9, 5), 1, 0.0, "inner"),
-        ((1, 8, 11, 70), 3, 0.2, ""),
-        ((2, 9, 16, 64), 1, 1.0, "skip, inner"),
-        ((3, 6, 5, 3), 0, 0.0, ""),
-        ((1, 2, 2, 2), 1, 0.0, "inner"),
-        ((1, 17, 19, 6), 3, 0.0, "large tiles"),
-        ((1, 17, 19, 6), 3, 0.0, "inner"),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("shape", "pad", "slope", "more"), NORMS, ids=str)
 def test_norm_activation_skip_and_padding_are_pytorch_s(walled, monkeypatch, shape, pad, slope, more):
     """Sizes that are multiples of a tile and such that are not; what a skip is part of has strides of its own."""
     if "large" in more:
@@ -89,12 +88,11 @@ def test_norm_activation_skip_and_padding_are_pytorch_s(walled, monkeypatch, sha
     assert_near(nhwc_norm.nhwc_norm_backward(*given), formulas.norm_backward(*given))
 
 
+COLUMNS = [(3, 7, 1, 3, True), (1, 7, 1, 3, True), (3, 4, 2, 1, False), (4, 4, 2, 1, False)]
+
+
 @needs_interpreter
-@pytest.mark.parametrize(
-    ("channels", "columns", "stride", "pad", "reflect"),
-    [(3, 7, 1, 3, True), (1, 7, 1, 3, True), (3, 4, 2, 1, False), (4, 4, 2, 1, False)],
-    ids=str,
-)
+@pytest.mark.parametrize(("channels", "columns", "stride", "pad", "reflect"), COLUMNS, ids=str)
 def test_columns_as_channels_and_channels_as_columns_are_formulas(walled, channels, columns, stride, pad, reflect):
     x = walled(noise(2, channels, 9, 13))
     how = columns, stride, pad, reflect

@@ -116,14 +116,11 @@ def test_losses_and_gradients_of_the_first_step_are_the_baseline_s(tiny, batch, 
         assert distance.losses <= 1e-2 and distance.cosine >= 0.9
 
 
-@pytest.mark.parametrize(
-    "names",
-    tiers(
-        [names for names in ALONE if exact(names)]
-        + largest(EXACT)
-        + largest([name for name in EXACT if name != "accumulate"])  # on one picture
-    ),
-)
+EXACT_ALONE = [names for names in ALONE if exact(names)]
+ON_ONE_PICTURE = largest([name for name in EXACT if name != "accumulate"])
+
+
+@pytest.mark.parametrize("names", tiers([*EXACT_ALONE, *largest(EXACT), *ON_ONE_PICTURE]))
 def test_in_float64_exact_speedups_stay_the_baseline(tiny, batch, names):
     n = 2 if "accumulate" in names else 1  # one picture is what a memory format can go wrong with
     step = make(tiny, names)
@@ -141,9 +138,10 @@ def test_exact_speedups_are_the_baseline_in_every_gan_mode(tiny, batch, names, m
     assert_close(step(*pictures(batch, names, seed=1)), right(*pictures(batch, names, seed=1)), 1e-9, mode)
 
 
-@pytest.mark.parametrize(
-    "names", tiers(ALONE + [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")])
-)
+PAIRED = [("streams", "bf16"), ("accumulate", "channels_last"), ("recompute", "fp16")]
+
+
+@pytest.mark.parametrize("names", tiers([*ALONE, *PAIRED]))
 def test_a_run_goes_on_under_other_speedups_and_back(tiny, batch, names):
     losses, _ = expected(tiny, batch, names)
     plain, other = make(tiny, (), like=names), make(tiny, names)
@@ -195,9 +193,10 @@ def test_fp16_s_scale_goes_on_from_a_checkpoint(tiny, batch):
     assert fresh.scaler.get_scale() == 1024.0
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"), [("streams", "no CUDA streams"), ("graph", "no CUDA graphs"), ("data_parallel", "one process")]
-)
+INACTIVE = [("streams", "no CUDA streams"), ("graph", "no CUDA graphs"), ("data_parallel", "one process")]
+
+
+@pytest.mark.parametrize(("name", "reason"), INACTIVE)
 def test_what_cannot_act_here_says_so_once_and_is_the_baseline(tiny, batch, name, reason):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -227,15 +226,15 @@ def test_16_bits_that_a_processor_only_emulates_are_refused_unless_asked_for(tin
     step_operators(tiny(), name, size=32)  # on no device: what it would do elsewhere can be counted
 
 
-@pytest.mark.parametrize(
-    ("machine", "units", "emulated"),
-    [
-        ("x86_64", (), {"bfloat16", "float16"}),
-        ("x86_64", ("_is_avx512_bf16_supported",), {"float16"}),
-        ("x86_64", ("_is_amx_tile_supported", "_is_mkldnn_fp16_supported"), set()),
-        ("aarch64", ("_is_mkldnn_bf16_supported",), {"float16"}),
-    ],
-)
+PROCESSORS = [
+    ("x86_64", (), {"bfloat16", "float16"}),
+    ("x86_64", ("_is_avx512_bf16_supported",), {"float16"}),
+    ("x86_64", ("_is_amx_tile_supported", "_is_mkldnn_fp16_supported"), set()),
+    ("aarch64", ("_is_mkldnn_bf16_supported",), {"float16"}),
+]
+
+
+@pytest.mark.parametrize(("machine", "units", "emulated"), PROCESSORS)
 def test_a_processor_is_asked_for_its_units(monkeypatch, machine, units, emulated):
     monkeypatch.setattr(devices.platform, "machine", lambda: machine)
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
@@ -273,10 +272,11 @@ def test_the_table_says_everything_about_every_speedup():
     assert table.loc["batched", "not_with"] == ""
 
 
+IN_16_BITS = [names for names in LARGEST if not exact(names) and "compile" not in names]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "names", [names for names in LARGEST if not exact(names) and "compile" not in names], ids="+".join
-)
+@pytest.mark.parametrize("names", IN_16_BITS, ids="+".join)
 def test_in_16_bits_all_that_go_together_stay_near_the_baseline(tiny, batch, names):
     step = make(tiny, tuple(reversed(names)))  # the registry's order counts, not ours
     for seed, right in enumerate(expected(tiny, batch, names)[0]):

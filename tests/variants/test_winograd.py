@@ -51,16 +51,15 @@ def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, n, inside, ou
     check(ours + norms[0], convolved + norms[1], (x, weight, bias))
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        nn.Conv2d(16, 18, 3, 2, 1),
-        nn.Conv2d(17, 16, (4, 3), (1, 2), (1, 0), bias=False),
-        nn.ConvTranspose2d(16, 20, 3, 2, 1, 1),
-        nn.ConvTranspose2d(18, 16, (4, 2), (2, 1), (1, 0)),
-    ],
-    ids=str,
-)
+LAYERS = [
+    nn.Conv2d(16, 18, 3, 2, 1),
+    nn.Conv2d(17, 16, (4, 3), (1, 2), (1, 0), bias=False),
+    nn.ConvTranspose2d(16, 20, 3, 2, 1, 1),
+    nn.ConvTranspose2d(18, 16, (4, 2), (2, 1), (1, 0)),
+]
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_gradients_over_patches_are_pytorch_s(monkeypatch, layer):
     monkeypatch.setattr(patches, "AT_ONCE", 3000)  # several products, the last one smaller
     assert patches.suits(layer.double())
@@ -80,10 +79,10 @@ def test_layers_behind_a_convolution_may_work_in_place(norm, batch):
         torch.testing.assert_close(ours[name], loss, rtol=1e-10, atol=0)
 
 
-@pytest.mark.parametrize(
-    "size, ngf, dtype, pays",
-    [(64, 32, "float32", True), (60, 32, "float32", False), (64, 12, "float32", False), (24, 2, "float64", True)],
-)
+SIZES = [(64, 32, "float32", True), (60, 32, "float32", False), (64, 12, "float32", False), (24, 2, "float64", True)]
+
+
+@pytest.mark.parametrize("size, ngf, dtype, pays", SIZES)
 @pytest.mark.filterwarnings("ignore:winograd")
 def test_small_pictures_are_left_to_pytorch_in_float32(monkeypatch, batch, size, ngf, dtype, pays):
     kernels, run = [], winograd.run_kernel
