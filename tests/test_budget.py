@@ -1,4 +1,4 @@
-"""The tables of CONTRIBUTING.md under "Budgets": lines of everything that is kept, of long files, width of notebooks."""
+"""The tables of CONTRIBUTING.md under "Budgets": lines of all that is kept, of long files, width of notebooks."""
 
 import ast
 import io
