@@ -127,7 +127,7 @@ def guarded(answer: Any, *given: Any, if_it_fails: str = "") -> Iterator[None]:
     require(not called, originality.LIBRARYS_OWN.format(*called[:1] or [""]))
     require(not wrong, wrong)
     name = f"{getattr(answer, '__name__', 'your answer')}: " if CHANGED in left else ""
-    require(not left, f"{name}{''.join(left[:1])}")
+    require(not left, name + "".join(left[:1]))
 
 
 _INPUTS: list[Random] = []  # while inputs are drawn: their source

@@ -22,6 +22,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 AUTOCAST = ("cpu", "cuda")  # devices
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # how each is read and set
     "PyTorch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "PyTorch's default device": (
+        torch.get_default_device,
+        lambda device: torch.set_default_device(None if device.type == "cpu" else device),  # None is faster
+    ),
     "PyTorch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
     "autocast": (
@@ -46,7 +50,7 @@ def kept(*given: Any) -> Iterator[list[str]]:
         given: inputs, which may hold tensors and tables. Of networks among them the flags are looked at, and no weight.
 
     Yields:
-        A list, which holds a message for each change after the block.
+        A list, which holds the messages after the block.
     """
     settings = {name: read() for name, (read, _) in SETTINGS.items()}
     inputs = {message: look(given) for message, look in LOOKS.items()}
@@ -58,7 +62,9 @@ def kept(*given: Any) -> Iterator[list[str]]:
             if read() != settings[name]:
                 left.append(LEFT.format(name))
                 write(settings[name])
-    left += [message for message, look in LOOKS.items() if not left and look(given) != inputs[message]][:1]
+    for message, look in LOOKS.items():
+        if not left and look(given) != inputs[message]:  # what is freed cannot be read: no further look
+            left.append(message)
 
 
 @contextmanager
@@ -82,8 +88,8 @@ def _networks(given: Any) -> list[nn.Module]:
 
 def _contents(value: Any) -> Any:
     if isinstance(value, Tensor):
-        numbers = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-        return value.dtype, value.shape, hash(numbers.tobytes())
+        copy = value.detach().clone(memory_format=torch.contiguous_format)  # nobody can resize what NumPy has seen
+        return value.dtype, value.shape, hash(copy.reshape(-1).view(torch.uint8).numpy().tobytes())
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, hash(value.tobytes())
     return value.to_dict("tight") if isinstance(value, DataFrame) else value
