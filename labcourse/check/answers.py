@@ -27,7 +27,7 @@ from torch import Tensor
 
 from labcourse.check import originality
 from labcourse.check.errors import in_words
-from labcourse.check.side_effects import CHANGED, kept, seeded
+from labcourse.check.side_effects import CHANGED, kept
 
 T = TypeVar("T")
 LIKELY_REASONS = (  # the kind that is expected, the kind that came, and the likely reason
@@ -115,7 +115,7 @@ def guarded(answer: Any, *given: Any, if_it_fails: str = "") -> Iterator[None]:
     """
     own = originality.library_code(_NOTEBOOKS[-1]) if _NOTEBOOKS else {}
     seed, wrong = int(torch.randint(2**31, ())), ""
-    with originality.calls_of(own) as called, kept(*given) as left, seeded(seed):
+    with originality.calls_of(own) as called, kept(seed, *given) as left:
         try:
             yield
         except KeyboardInterrupt:

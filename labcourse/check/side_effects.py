@@ -35,6 +35,11 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # how e
     "Python's garbage collector": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
     "the working directory": (os.getcwd, os.chdir),
 }
+RANDOM: list[tuple[Callable[[], Any], Callable[[Any], Any], Callable[[int], Any]]] = [  # how each is read, set, seeded
+    (random.getstate, random.setstate, random.seed),
+    (np.random.get_state, np.random.set_state, np.random.seed),
+    (torch.get_rng_state, torch.set_rng_state, torch.manual_seed),
+]
 LEFT = "your answer leaves {} changed, for all later code: set it back before it ends."
 FROZEN = "a network is left with another requires_grad, so that it learns otherwise from now on: set it back."
 MODE = "a network is left in another mode: call .train() or .eval() again before the end."
@@ -43,10 +48,11 @@ CHANGED = "an input was changed in place, and other code still needs it: make a 
 
 
 @contextmanager
-def kept(*given: Any) -> Iterator[list[str]]:
-    """Sets the process's settings back after the block, and says what the block left changed.
+def kept(seed: int, *given: Any) -> Iterator[list[str]]:
+    """Says what the block leaves changed, and sets the process's settings and random numbers back after it.
 
     Args:
+        seed: of all random numbers inside.
         given: inputs, which may hold tensors and tables. Of networks among them the flags are looked at, and no weight.
 
     Yields:
@@ -54,10 +60,15 @@ def kept(*given: Any) -> Iterator[list[str]]:
     """
     settings = {name: read() for name, (read, _) in SETTINGS.items()}
     inputs = {message: look(given) for message, look in LOOKS.items()}
+    states = [read() for read, _, _ in RANDOM]
     left: list[str] = []
     try:
+        for _, _, seeds in RANDOM:
+            seeds(seed)
         yield left
     finally:
+        for (_, write, _), state in zip(RANDOM, states, strict=True):
+            write(state)
         for name, (read, write) in SETTINGS.items():
             if read() != settings[name]:
                 left.append(LEFT.format(name))
@@ -65,21 +76,6 @@ def kept(*given: Any) -> Iterator[list[str]]:
     for message, look in LOOKS.items():
         if not left and look(given) != inputs[message]:  # what is freed cannot be read: no further look
             left.append(message)
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Inside the block the random numbers of Python, NumPy and PyTorch follow from `seed`; their states come back."""
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
 
 
 def _networks(given: Any) -> list[nn.Module]:
