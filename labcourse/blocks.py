@@ -26,11 +26,7 @@ DOES = {"load": "reads", "store": "writes", "atomic": "adds to"}
 
 
 class OutOfBounds(LabkitError):
-    """A program uses a place that is not in the tensor. Its attribute `kind` is "load", "store" or "atomic"."""
-
-    def __init__(self, kind: str, message: str):
-        super().__init__(message)
-        self.kind = kind
+    """A program uses a place that is not in the tensor."""
 
 
 class Access(NamedTuple):
@@ -52,9 +48,8 @@ class Run:
     def note(self, name: str, values: np.ndarray, places: np.ndarray, kind: str) -> None:
         outside = places[(places < 0) | (places >= values.size)]
         if outside.size:
-            raise OutOfBounds(
-                kind, f"program {self.program} {DOES[kind]} {name}[{outside[0]}], but {name} has {values.size} numbers"
-            )
+            told = f"program {self.program} {DOES[kind]} {name}[{outside[0]}], but {name} has {values.size} numbers"
+            raise OutOfBounds(f"{told}: {kind} only where i < n")
         if kind != "store":
             self.bytes_read += places.size * values.itemsize
         if kind != "load":

@@ -1,7 +1,7 @@
 """The helpers of every check: compare an answer with the right one, and name the likely mistake if it is wrong.
 
-A check takes its inputs from `drawn`, so that `hidden` can run it again with other inputs during grading. It reaches
-an answer by `ask` alone.
+A check takes its inputs from `drawn`, so that `hidden` can run it again with other inputs during grading. It calls an
+answer by `ask`, or in a block `guarded`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from functools import wraps
 from inspect import signature
 from numbers import Real
@@ -21,14 +20,14 @@ from textwrap import shorten, wrap
 from types import ModuleType
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from pandas import DataFrame, RangeIndex
 from torch import Tensor
 
 from labcourse.check import originality
 from labcourse.check.errors import in_words
-from labcourse.check.side_effects import contents, networks_kept, seeded, settings_kept
-from labcourse.kinds import kind
+from labcourse.check.side_effects import CHANGED, kept
 
 T = TypeVar("T")
 LIKELY_REASONS = (  # the kind that is expected, the kind that came, and the likely reason
@@ -50,7 +49,6 @@ class WrongAnswer(AssertionError):
         return wrap(f"WrongAnswer: {self}", 80)  # nbgrader's Validate cuts longer lines
 
 
-CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
 _NOTEBOOKS: list[str] = []  # the number of that to which the check belongs that runs
 
 
@@ -96,31 +94,40 @@ def exercise(
     return decorate
 
 
-def ask(answer: Any, *given: Any, through: Callable[..., T] | None = None, if_it_fails: str = "") -> Any:
-    """What an answer returns for the inputs `given`, which it may not change.
+def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
+    """What ``answer(*given)`` returns, in a block `guarded`."""
+    with guarded(answer, *given, if_it_fails=if_it_fails):
+        got = answer(*given)
+    return got
+
+
+@contextmanager
+def guarded(answer: Any, *given: Any, if_it_fails: str = "") -> Iterator[None]:
+    """Around everything that a check does with an answer. In the block, random numbers follow from the check's seed.
 
     Args:
         answer: a function or a class.
-        through: a function of `labcourse.observe`, which is called with the answer and the inputs in its place.
+        given: what it may not change: inputs, and of networks which weights learn, and their mode.
         if_it_fails: a hint.
 
     Raises:
         WrongAnswer: it fails, calls labkit's own, or leaves something changed, see `labcourse.check.side_effects`.
     """
-    copies, seed = deepcopy(given), int(torch.randint(2**31, ()))
-    function = answer if isinstance(answer, type) or not callable(answer) else networks_kept(answer)
-    with originality.calls_of(originality.library_code(_NOTEBOOKS[-1]) if _NOTEBOOKS else {}) as called:
+    own = originality.library_code(_NOTEBOOKS[-1]) if _NOTEBOOKS else {}
+    seed, wrong = int(torch.randint(2**31, ())), ""
+    with originality.calls_of(own) as called, kept(seed, *given) as left:
         try:
-            with seeded(seed), settings_kept():
-                got, wrong = through(function, *copies) if through else function(*copies), ""
+            yield
         except KeyboardInterrupt:
             raise
+        except WrongAnswer as error:
+            wrong = str(error)
         except BaseException as error:  # an answer may raise anything
-            got, wrong = None, in_words(error, if_it_fails)
+            wrong = in_words(error, if_it_fails)
     require(not called, originality.LIBRARYS_OWN.format(*called[:1] or [""]))
     require(not wrong, wrong)
-    require(contents(copies) == contents(given), f"{getattr(answer, '__name__', 'your answer')}: {CHANGED}")
-    return got
+    name = f"{getattr(answer, '__name__', 'your answer')}: " if CHANGED in left else ""
+    require(not left, name + "".join(left[:1]))
 
 
 _INPUTS: list[Random] = []  # while inputs are drawn: their source
@@ -163,6 +170,20 @@ def require(condition: bool, message: str) -> None:
     """Raises `WrongAnswer` with `message` unless `condition` holds."""
     if not condition:
         raise WrongAnswer(message)
+
+
+def kind(value: object) -> str:
+    """The type of an answer in words, with the shape of a tensor or an array, a dict's keys, a tuple's length."""
+    if isinstance(value, Mapping):
+        return f"a dict with the keys {sorted(map(str, value))}"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} values"
+    if isinstance(value, Tensor | np.ndarray):
+        return f"{'a tensor' if isinstance(value, Tensor) else 'an array'} of shape {tuple(value.shape)}"
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return "a number"
+    name = "str" if isinstance(value, str) else type(value).__name__
+    return {"str": "a word", "NoneType": "None", "frozenset": "a set"}.get(name, f"a {name}")
 
 
 def require_kind(got: object, expected: str, where: str = "") -> None:
@@ -209,7 +230,7 @@ Mistakes = Iterator[tuple[Any, str]]
 
 
 def formula(
-    right: Callable, usual: list[tuple], other: Callable[[Random], tuple], through: Callable | None = None
+    right: Callable, usual: list[tuple], other: Callable[[Random], tuple], inputs: Callable[..., tuple] | None = None
 ) -> Callable[[Callable[..., Mistakes]], Callable[..., None]]:
     """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
 
@@ -220,7 +241,7 @@ def formula(
         right: gives the right results.
         usual: the arguments of each case.
         other: draws those of the hidden test's cases.
-        through: as for `ask`.
+        inputs: makes what the answer is called with of a case, if that is not the case itself.
     """
 
     def decorate(mistakes: Callable[..., Mistakes]) -> Callable[..., None]:
@@ -233,7 +254,7 @@ def formula(
                 pairs = zip(signature(mistakes).parameters, case, strict=True)
                 words = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)
                 where = "called again, " * (turn == len(given)) + shorten(words, 220, placeholder=" ...")
-                got = ask(answer, *case, through=through, if_it_fails=f"{where}: {otherwise}")
+                got = ask(answer, *(inputs(*case) if inputs else case), if_it_fails=f"{where}: {otherwise}")
                 expect(got, right(*case), wrong, otherwise, where)
 
         return check

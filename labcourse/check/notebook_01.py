@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labcourse import observe
-from labcourse.check.answers import ask, drawn, exercise, expect, require
-from labcourse.check.networks import compare_gradients, compare_network
+from labcourse.check.answers import ask, drawn, exercise, expect, guarded, require
+from labcourse.check.networks import compare_gradients, compare_losses, compare_network, gradients, small_model
 from labkit.models import losses
 from labkit.models.pool import Pool
 from labkit.networks.layers import initialise
@@ -57,15 +56,13 @@ def residual_block(answer: type[nn.Module]) -> None:
 def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(real, reconstruction, weight)`` with `labkit.models.losses.cycle_loss`."""
     size = drawn([2, 3, 4, 5], lambda random: [random.randrange(2, 5), 3, *random.sample(range(3, 9), 2)])
-    real, back = 2 * torch.rand(2, *size) - 1
+    real, back = (2 * torch.rand(size) - 1 for _ in range(2))
     back[0, 0, 0, 0] = real[0, 0, 0, 0]
     difference, signs = back - real, "differences of opposite sign cancel: take absolute values before the mean."
     change = difference.abs()
     back.requires_grad_()
     for weight in drawn([7.0], lambda random: [random.uniform(2, 9), 0.0]):
-        given: Any = ["the loss"], [], 0, real, back, weight
-        got, gradients = ask(answer, *given, through=observe.losses_and_gradients)
-        right, its = observe.losses_and_gradients(losses.cycle_loss, *given)
+        got, right = ask(answer, real, back, weight), losses.cycle_loss(real, back, weight)
         mistakes = [
             (weight * difference.square().mean(), "that is the squared difference (L2): take the absolute one."),
             (change.mean(), "the weight is not used: multiply the mean by it."),
@@ -75,17 +72,10 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
             (10 * change.mean(), "the weight is fixed at 10: use the argument."),
         ]
         expect(got, right, mistakes, "the number differs: it should be weight * mean of |reconstruction - real|.")
-        (slope,) = gradients["the loss"]
+        with guarded(answer):
+            (slope,) = gradients(got, [back])
         slope[(change == 0) & (slope.abs() <= 1.01 * weight / change.numel())] = 0  # at 0, |x| has all of these slopes
-        compare_gradients(gradients, its, ["the reconstruction"])
-
-
-def _right_losses(*given: Any) -> dict[str, Tensor]:
-    *networks, real_a, real_b, weight = given
-    model = observe.small_model(0, lambda_a=weight, lambda_b=weight)
-    model.G_A, model.G_B, model.D_A, model.D_B = networks
-    step = make_step(model)
-    return step.losses("generators", step.inputs(real_a, real_b))
+        compare_gradients("the loss", [slope], gradients(right, [back]), ["the reconstruction"])
 
 
 @exercise(losses)
@@ -93,14 +83,16 @@ def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
     """Compares ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` with the losses of `labkit.CycleGAN`'s step."""
     sizes = drawn([16, 12], lambda random: random.sample((12, 16, 20, 24), 2))
     weight = drawn(7.0, lambda random: random.uniform(2, 9))
-    real_a, real_b = torch.rand(2, 2, 3, *sizes) * 2 - 1
-    networks = observe.described(*((3, channels, 3, 1, 1) for channels in (3, 3, 1, 1)))
-    for _, weights in networks:
-        weights["weight"] *= 3  # so that verdicts are above and below 1
-    given: Any = [], networks, 2, real_a, real_b, weight
-    got, gradients = ask(answer, *given, through=observe.losses_and_gradients)
-    its, right_gradients = observe.losses_and_gradients(_right_losses, *given)
-    right, (G_A, _, D_A, D_B) = {name: loss.item() for name, loss in its.items()}, observe.convolutions(networks)
+    real_a, real_b = (2 * torch.rand(2, 3, *sizes) - 1 for _ in range(2))
+    networks: Any = [nn.Conv2d(3, channels, 3, 1, 1) for channels in (3, 3, 1, 1)]
+    for network in networks:
+        network.weight.data *= 3  # so that verdicts are above and below 1
+    model = small_model(0, lambda_a=weight, lambda_b=weight)
+    model.G_A, model.G_B, model.D_A, model.D_B = G_A, G_B, D_A, D_B = networks
+    step = make_step(model)
+    its = step.losses("generators", step.inputs(real_a, real_b))
+    right = {name: loss.item() for name, loss in its.items()}
+    got = ask(answer, *networks, real_a, real_b, weight)
     with torch.no_grad():
         fake_b = G_A(real_a)
         twice = losses.cycle_loss(real_a, G_A(fake_b), weight)
@@ -117,14 +109,20 @@ def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
             ({"idt_A": right["idt_B"], "idt_B": right["idt_A"]}, "idt_A is G_A's: it makes oranges."),
         ]
     expect(got, right, mistakes, "compare each loss with its row in the table.", "small networks")
-    compare_gradients(gradients, right_gradients, ["G_A", "G_B"])
+    compare_losses(answer, got, its, {"G_A": G_A.weight, "G_B": G_B.weight})
+
+
+def _fakes(pool: Callable[[Tensor], Tensor], number: int) -> list[float]:
+    """The numbers of the fakes that a pool returns for so many new ones."""
+    return [pool(torch.full((1, 3, 2, 2), float(new)))[0, 0, 0, 0].item() for new in range(number)]
 
 
 @exercise(Pool)
 def fake_pool(answer: type) -> None:
     """Checks which fakes ``answer(size)`` returns for new ones, which are numbered."""
     size = drawn(5, lambda random: random.choice((3, 4, 6, 7, 8)))
-    *pools, long = ask(answer, size, [3 * size] * 60 + [1000 * size], through=observe.fakes_seen)
+    with guarded(answer):
+        *pools, long = (_fakes(answer(size), number) for number in [3 * size] * 60 + [1000 * size])
     early = next((pool[:size] for pool in [*pools, long] if pool[:size] != [*range(size)]), None)
     old = [fake != new for new, fake in enumerate(long)][size:]
     share, again = sum(old) / len(old), sum(map(operator.eq, old, old[1:])) / len(old[1:])

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require, require_kind
-from labcourse.kinds import kind
+import torch
+
+from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, guarded, kind, require, require_kind
+from labcourse.stand_ins import FakeGPU
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate
 
@@ -23,11 +27,18 @@ def _right_share(kernel_s: float, kernels: int, launch_s: float) -> float:
     return kernels * kernel_s / (kernels * longer + shorter)
 
 
+def _for_gpu(kernel_s: float, kernels: int, launch_s: float) -> tuple[SimpleNamespace, float, int]:
+    """The inputs of `busy_share`: a fake GPU, seen by its three methods alone, that still has work of 7 seconds."""
+    gpu = FakeGPU(launch_s)
+    gpu.launch(7.0)
+    return SimpleNamespace(launch=gpu.launch, synchronise=gpu.synchronise, clock=gpu.clock), kernel_s, kernels
+
+
 @formula(
     _right_share,
     [(100e-6, 50, 1e-5), (2e-6, 1000, 1e-5), (2e-6, 1000, 5e-6)],
     lambda random: (next(KERNELS) * random.uniform(1, 9), random.randrange(9, 99), random.uniform(1e-5, 9e-5)),
-    through=observe.busy_of_work,
+    _for_gpu,
 )
 def busy_share(kernel_s: float, kernels: int, launch_s: float) -> Mistakes:
     """Compares ``answer(gpu, kernel_s, kernels)`` with the share of the time for which a busy `FakeGPU` works."""
@@ -48,7 +59,16 @@ def busy_share(kernel_s: float, kernels: int, launch_s: float) -> Mistakes:
 def recorded(answer: Callable) -> None:
     """Checks which calls of a step the profiler has recorded that ``answer(step, warmup, steps)`` returns."""
     warmup, steps = drawn((2, 3), lambda random: random.choice(((1, 4), (1, 5), (3, 4), (3, 5))))
-    events, calls = ask(answer, warmup, steps, through=observe.profiled_calls)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler prints that there is no GPU
+    counter = itertools.count()
+
+    def step() -> None:
+        with torch.profiler.record_function(f"call {next(counter)}"):
+            torch.ones(2).sum()
+
+    with guarded(answer):
+        profiled = answer(step, warmup, steps).events()
+    calls, events = next(counter), [(one.name, one.time_range.start, one.time_range.end) for one in profiled]
     ranges = [(begin, end) for name, begin, end in events if name == "my step"]
     recorded = {name: any(a <= begin and end <= b for a, b in ranges) for name, begin, end in events}
     kept, right = [k for k in range(calls) if f"call {k}" in recorded], [*range(warmup, calls)]
@@ -70,6 +90,27 @@ TIMES: list[Any] = [  # how times may be wrong
 ]
 
 
+def _turns(answer: Callable, names: list[str], rounds: int, warmup: int, slower: float) -> tuple[Any, list[str]]:
+    """What ``answer(steps, rounds, warmup, synchronise, clock)`` measures, and the calls that it made, in their order.
+
+    The fake GPU is busy at first, and slow for two rounds. The first step takes `slower` seconds, the second twice as
+    many, and so on.
+    """
+    gpu, calls = FakeGPU(), []
+    gpu.launch(7.0)
+
+    def step(name: str, seconds: float) -> None:
+        calls.append(name)
+        gpu.launch(seconds + (4.0 if calls.count(name) <= 2 else 0.0))
+
+    def clock() -> float:
+        calls.append("clock")
+        return gpu.clock()
+
+    steps = {name: partial(step, name, place * slower) for place, name in enumerate(names, 1)}
+    return answer(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
+
+
 @exercise(right_alternate)
 def alternate(answer: Callable) -> None:
     """Compares ``answer(steps, rounds, warmup, synchronise, clock)`` with `labkit.measure.timing.alternate`."""
@@ -77,8 +118,9 @@ def alternate(answer: Callable) -> None:
     slower = drawn(1.0, lambda random: random.uniform(0.8, 1.1))
     names = drawn(["a", "b", "c"], lambda random: random.sample(["batched", "bf16", "graph", "plain"], 3))
     for steps, warmup in ((names, warm), (names, 0), (names[:1], warm)):
-        got, calls = ask(answer, steps, rounds, warmup, slower, through=observe.turns)
-        its, _ = observe.turns(right_alternate, steps, rounds, warmup, slower)
+        its, _ = _turns(right_alternate, steps, rounds, warmup, slower)
+        with guarded(answer):
+            got, calls = _turns(answer, steps, rounds, warmup, slower)
         require_kind(got, f"a dict with the keys {sorted(steps)}")
         order, number = [call for call in calls if call != "clock"], warmup + rounds
         turns = [sorted(order[i : i + len(steps)]) for i in range(0, len(order), len(steps))]

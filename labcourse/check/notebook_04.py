@@ -2,19 +2,73 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from pandas import DataFrame
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require
+from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, formula, guarded, kind, require
+from labcourse.check.networks import small_model
 from labcourse.figure_1 import figure_times, paper_figure
+from labcourse.races import RaceRecorder, record
+from labkit.models.cyclegan import Cycle, Journey
+from labkit.models.step import Step
+from labkit.simulate.cuda_stubs import Stream, StreamError
 from labkit.variants.registry import SPEEDUPS, make_step
 from labtrace.events.intervals import busy, levels
+
+
+class _Around:
+    """Stands before the answer in the stack of a step's classes.
+
+    It checks the cycles that the answer returns, and computes the losses on another stream than main if asked to.
+    """
+
+    on_another_stream = False
+    whole = 0  # cycles that `self.cycle` has given, with the identity pictures
+
+    def cycle(self, *journey: Any, **named: Any) -> Cycle:
+        cycle = super().cycle(*journey, **named)  # type: ignore[misc]  # the answer's, or a step's
+        self.whole += cycle.same is not None
+        return cycle
+
+    def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:
+        before, self.whole = Stream.timekeeper.current, 0
+        cycles = super().cycles(journeys)  # type: ignore[misc]
+        found = [type(cycle) for cycle in cycles] if isinstance(cycles, tuple | list) else kind(cycles)
+        told = f"`cycles` must return two Cycles, A -> B -> A and B -> A -> B, not {found}: "
+        require(found == [Cycle, Cycle], told + "run both cycles before you return tuple(cycles).")
+        told = f"self.cycle gave {self.whole} cycles with identity pictures, and two are needed: "
+        require(self.whole == 2, told + "call self.cycle(*journey), with all four fields, for each journey.")
+        left = Stream.timekeeper.current
+        told = f"torch.cuda.set_stream leaves {left.name} on for the code that follows: "
+        require(left is before, told + f"set {before.name} again, or use `with torch.cuda.stream(...)`.")
+        return cycles
+
+    def losses(self, player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        if not self.on_another_stream:
+            return super().losses(player, batch)  # type: ignore[misc]
+        outer, main = Stream(number=-1), Stream.timekeeper.current
+        outer.name = "outer"
+        outer.wait_stream(main)
+        with outer:
+            losses = super().losses(player, batch)  # type: ignore[misc]
+        main.wait_stream(outer)
+        return losses
+
+
+def _recorded(step: Step, batch: dict[str, Tensor]) -> tuple[RaceRecorder, dict[str, Tensor]]:
+    """`labcourse.races.record`; streams that it cannot follow are the answer's fault."""
+    try:
+        return record(lambda **batch: step.losses("generators", batch), step.model, **batch)
+    except StreamError as error:
+        raise WrongAnswer(str(error)) from error
 
 
 @exercise(SPEEDUPS["streams"])
@@ -33,33 +87,47 @@ def streams(answer: type) -> None:
     real_a, real_b = (torch.rand(1, 3, size, size) * 2 - 1 for _ in range(2))
     batch = {"real_a": real_a, "real_b": real_b}
     for others in ([], ["bf16"]):
-        step = make_step(observe.small_model(seed), *others, emulate=True)
+        step = make_step(small_model(seed), *others, emulate=True)
         right = step.losses("generators", batch)
         step.backward(torch.stack([*right.values()]).sum(), "generators")
-        seen = ask(answer, seed, real_a, real_b, others, through=observe.streams_used)
-        losses, sides, (made, made_again), (races, later_races) = (
-            seen[name] for name in ("losses", "sides", "made", "races")
-        )
-        wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
         wanted = [cast(Tensor, weight.grad) for weight in step.players["generators"]]
-        pairs = zip(seen["gradients"], wanted, strict=True)
-        flows = all(got is not None and (got - one).abs().max() < 0.1 * one.abs().max() for got, one in pairs)
+        model = small_model(seed)
+        with guarded(answer, if_it_fails="Leave __init__ out, and make the streams in cycles, once."):
+            step = make_step(model, _Around, answer, *others, emulate=True)
+        with guarded(answer, model, batch):
+            recorder, losses = _recorded(step, batch)
+            step.backward(torch.stack([*losses.values()]).sum(), "generators")
+            gradients = [weight.grad for weight in step.players["generators"]]
+            step.on_another_stream = True  # type: ignore[attr-defined]
+            second, _ = _recorded(step, batch)
+        clocks, made = recorder.clocks, recorder.clocks.made
+        sides = [stream for stream in clocks.begun if stream is not clocks.main]
+        in_class = any(isinstance(leaf, Stream) for leaf in tree_leaves(list(vars(answer).values())))
+        pairs = itertools.combinations(sides, 2)
+        overlap = any(clocks.begun[late][early] < clocks.of[early][early] for early, late in pairs)
+        wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
+        flows = all(
+            got is not None and (got - one).abs().max() < 0.1 * one.abs().max()
+            for got, one in zip(gradients, wanted, strict=True)
+        )
         for holds, message in (
             (not wrong, f"{', '.join(wrong)} differ from the baseline's: return A -> B -> A first."),
             (flows, "the losses are right, and the generators' gradients are not: is one cut off, with detach?"),
-            (sides > 0, "all work ran on main: launch each cycle in `with torch.cuda.stream(...)` of its own."),
-            (sides > 1, "only one side stream has work: give each cycle a side stream of its own."),
-            (not seen["in_class"], "the streams are kept in the class, which every step shares: keep them in self."),
+            (len(sides) > 0, "all work ran on main: launch each cycle in `with torch.cuda.stream(...)` of its own."),
+            (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
+            (not in_class, "the streams are kept in the class, which every step shares: keep them in self."),
             (made == 2, f"{made} side streams were made at this step's first call, and two are needed, in self.side."),
-            *((False, race) for race in races),
-            (not seen["host_waits"], "the host waits, in a `synchronize` or for a value: use wait_stream instead."),
-            (seen["overlap"], "nothing overlaps: one side stream begins when the other is done. Launch both first."),
+            *((False, race.message) for race in recorder.races()),
+            (not clocks.host, "the host waits, in a `synchronize` or for a value: use wait_stream instead."),
+            (overlap, "nothing overlaps: one side stream begins when the other is done. Launch both first."),
         ):
             require(holds, ("with 'bf16': " if others else "") + message)
         again = "in a second call, where another stream, outer, is the current one"
-        require(not made_again, f"{again}, new streams are made: make them at the first call, and keep them in self.")
-        perhaps = "Perhaps `cycles` does not ask for torch.cuda.current_stream() in every call."
-        require(not later_races, f"{again}: {' '.join(later_races[:1])} {perhaps}")
+        new = f"{again}, new streams are made: make them at the first call, and keep them in self."
+        require(not second.clocks.made, new)
+        for race in second.races():
+            perhaps = "Perhaps `cycles` does not ask for torch.cuda.current_stream() in every call."
+            raise WrongAnswer(f"{again}: {race.message} {perhaps}")
 
 
 def _bars(rows: list[tuple]) -> DataFrame:

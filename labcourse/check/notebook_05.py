@@ -8,12 +8,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, WrongAnswer, ask, drawn, exercise, expect, formula, require
-from labcourse.stand_ins import replay_side_by_side
-from labkit.models.cyclegan import CycleGANStep
+from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, expect, formula, guarded, kind, require
+from labcourse.check.networks import small_model
+from labcourse.stand_ins import fresh_memory, replay_side_by_side
+from labkit.models.cyclegan import Cycle, CycleGANStep
 from labkit.variants.registry import SPEEDUPS, make_step
 
 
@@ -35,6 +35,10 @@ def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
     yield None, "First the microseconds of the step, then the share of it in which the GPU has no kernel."
 
 
+ON_THE_CLASS = "why_unsuited is called on the class, with the model alone: put @staticmethod, and return the reason."
+WITHOUT_IDENTITY = "without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."
+
+
 @exercise(SPEEDUPS["batched"])
 def batched(answer: Any) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
@@ -48,13 +52,19 @@ def batched(answer: Any) -> None:
     seed = drawn(0, lambda random: random.randrange(2**31))
     shape = drawn([2, 3, 32, 32], lambda random: [random.randrange(1, 4), 3, *random.choices((24, 28, 36), k=2)])
     real, other, third = (torch.rand(shape, dtype=torch.float64) * 2 - 1 for _ in range(3))
-    model = observe.small_model(seed).double()
+    model = small_model(seed).double()
     plain = cast(CycleGANStep, make_step(model))
     right_cycle = plain.cycle(model.G_A, model.G_B, real, other)
     right_verdicts = plain.judge(model.D_A, real, third)
-    seen = ask(answer, seed, real, other, third, through=observe.batched_passes)
-    cycle, verdicts, (go, back, judge) = seen["cycle"], seen["verdicts"], seen["sizes"]
-    n = len(real)
+    sizes: dict[str, list[int]] = {name: [] for name, _ in model.named_children()}  # of the batches of each network
+    for name, network in model.named_children():
+        network.register_forward_pre_hook(lambda _, inputs, name=name: sizes[name].append(len(inputs[0])))
+    with guarded(answer, model, real, other, third):
+        its = cast(CycleGANStep, make_step(model, answer))
+        cycle = its.cycle(model.G_A, model.G_B, real, other)
+        require(isinstance(cycle, Cycle), f"cycle returns a Cycle(fake, back, same), not {kind(cycle)}.")
+        verdicts = tuple(its.judge(model.D_A, real, third))
+    n, go, back, judge = len(real), sizes["G_A"], sizes["G_B"], sizes["D_A"]
     whole = all(isinstance(one, Tensor) and len(one) == n for one in cycle)
     in_order = "chunk gives the parts in the order in which cat put them together."
     for holds, message in (
@@ -69,18 +79,24 @@ def batched(answer: Any) -> None:
         (len(judge) == 1, f"the discriminator is run {len(judge)} times: put real and fake together as well."),
     ):
         require(holds, message)
-    identity = [0.5, 0.0]
-    trained = ask(answer, seed, real, other, identity, through=observe.batched_training)
-    for name, reason in trained["reasons"].items():
-        let_in = (
-            f"why_unsuited returns {reason!r} for a model with batch norm in {name}: a sentence with the reason is due."
-        )
-        require(isinstance(reason, str) and reason.strip() != "", let_in)
-    reason, none = trained["reason"], "None is due, since instance norm takes each picture's own mean."
+    with guarded(answer, model, if_it_fails=ON_THE_CLASS):
+        reason, reasons = answer.why_unsuited(model), {}
+        for name, _ in model.named_children():
+            unsuited = small_model(seed)
+            setattr(unsuited, name, nn.Sequential(nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False))))
+            reasons[name] = answer.why_unsuited(unsuited.eval())
+    for name, why in reasons.items():
+        let_in = f"why_unsuited returns {why!r} for a model with batch norm in {name}"
+        require(isinstance(why, str) and why.strip() != "", f"{let_in}: a sentence with the reason is due.")
+    none = "None is due, since instance norm takes each picture's own mean."
     require(reason is None, f"why_unsuited returns {reason!r} for a model without batch norm: {none}")
-    for weight, losses in zip(identity, trained["losses"], strict=True):
-        step = make_step(observe.small_model(seed, lambda_identity=weight).double())
+    for weight in (0.5, 0.0):
+        step = make_step(small_model(seed, lambda_identity=weight).double())
         right = [step(real, other) for _ in range(2)][-1]  # the second step's losses follow from gradients
+        model = small_model(seed, lambda_identity=weight).double()
+        with guarded(answer, model, real, other, if_it_fails=WITHOUT_IDENTITY):
+            step = make_step(model, answer)
+            losses = [step(real, other) for _ in range(2)][-1]
         wrong = [name for name, loss in right.items() if not torch.allclose(losses[name], loss, rtol=1e-9)]
         where = "" if weight else " without an identity loss, where `other` is None,"
         told = f"after one update{where} {', '.join(wrong)} differ from the baseline's: perhaps a gradient is cut off."
@@ -123,7 +139,10 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
     inputs = [length * one / one.norm() for length, one in zip(lengths, ones, strict=True)]
     for (name, right, advice), answer in zip(REPAIRS, answers, strict=True):
         given = [*inputs, 0 * inputs[0]] if right else inputs
-        called, replayed, stays = ask(answer, given, through=observe.replays)
+        with guarded(answer, given):
+            called, replayed = replay_side_by_side(answer, given)
+            memory = fresh_memory(given[0])
+            results = [(result := answer(a, memory), result.clone()) for a in given]
         if right is None:
             factors = torch.stack([result / a for result, a in zip(called, given, strict=True)]).flatten(1)
             one = torch.allclose(factors, factors[:, :1], atol=1e-6) and bool(((0 <= factors) & (factors <= 1)).all())
@@ -135,6 +154,7 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
             expect(torch.stack(called), wanted, [], f"{name}: called without a tape, it should do what it did before.")
         if isinstance(replayed, str):
             raise WrongAnswer(f"{name}: its recording is refused, the host asks for a value. {advice}")
+        stays = all(torch.equal(result, before) for result, before in results)
         require(stays, f"{name}: a later call changes an earlier result: return a new tensor, such as a clone.")
         right_each_time = all(torch.allclose(a, b) for a, b in zip(called, replayed, strict=True))
         require(right_each_time, f"{name}: a replay is stale. {advice}")
@@ -152,22 +172,44 @@ def captured(answer: type) -> None:
     first = torch.arange(rows * columns).reshape(shape).to(example)
     inputs = [first, first + 1, first + 1]
     others = [first[:1], first[:, :1], first.reshape(columns, rows), first[None], first[..., None]]
-    seen = ask(answer, example, inputs, others, less, times, through=observe.captures)
-    recorded, bodies = seen["bodies"]
+    bodies, results, errors, total = list[Tensor](), list[Any](), list[str](), torch.zeros(())
+
+    def body(a: Tensor) -> Tensor:
+        bodies.append(a)
+        return torch.relu(a - less) * times + total.add_(1)
+
+    def call(a: Tensor) -> Any:
+        result = capture(a)
+        results.append(result.clone() if isinstance(result, Tensor) else result)
+        return result
+
+    with guarded(answer, inputs, others):
+        given = example.clone()
+        capture = answer(body, given)
+        recorded = len(bodies)
+        answer(torch.neg, given)  # another one, which is to share nothing with the first
+        kept, *_ = map(call, inputs)
+        for other in others:
+            try:
+                capture(other)
+                errors.append("")
+            except Exception as error:
+                errors.append(repr(error))
+        call(inputs[1])
     for holds, message in (
-        (bodies == 1, f"after all calls the body has run {bodies} times: record it once, in __init__."),
+        (len(bodies) == 1, f"after all calls the body has run {len(bodies)} times: record it once, in __init__."),
         (recorded == 1, "__init__ does not run the body: record it there, for the example."),
-        (torch.equal(seen["results"][0], seen["kept"]), "a later call has changed the first result. Return a clone."),
-        (seen["example_kept"], "the example that was handed to you has changed: keep a clone of it."),
+        (torch.equal(results[0], kept), "a later call has changed the first result. Return a clone."),
+        (torch.equal(given, example), "the example that was handed to you has changed: keep a clone of it."),
     ):
         require(holds, message)
-    for other, error in zip(others, seen["for_others"], strict=True):
-        done = f"raises {error}" if error else "passes, since copy_ repeats it to fit"
+    for other, came in zip(others, errors, strict=True):
+        done = f"raises {came}" if came else "passes, since copy_ repeats it to fit"
         where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
-        require(error.startswith("ValueError("), f"{where} {done}: compare the shapes first, and raise a ValueError.")
+        require(came.startswith("ValueError("), f"{where} {done}: compare the shapes first, and raise a ValueError.")
     old = "the result is the example's: copy the new input into its memory. To name another tensor moves nothing."
     order = "the result is not the body's, which counts its runs. Copy each input, and then replay once."
-    for total, got, a, when in zip(range(2, 6), seen["results"], [*inputs, inputs[1]], CALLS, strict=True):
-        stale = (example - less) * times + total
-        expect(got, torch.relu(a - less) * times + total, [(stale, f"{when}: {old}")], f"{when}: {order}")
+    for runs, got, a, when in zip(range(2, 6), results, [*inputs, inputs[1]], CALLS, strict=True):
+        stale = (example - less) * times + runs
+        expect(got, torch.relu(a - less) * times + runs, [(stale, f"{when}: {old}")], f"{when}: {order}")
         require(got.dtype == a.dtype, f"{when}: the result is {got.dtype}, and the input is {a.dtype}.")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
+from unittest.mock import patch
 
 import torch
 from pandas import DataFrame
 from torch import Tensor, nn
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require
+from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, guarded, require
+from labcourse.check.networks import small_model
 from labcourse.solutions import kept_bytes as right_kept
 from labcourse.solutions import limits as right_limits
 from labcourse.solutions import memory_peak as right_peak
@@ -91,10 +92,18 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
     norm_of_both = torch.cat([*gradients.values()]).norm()
     cleared = "Perhaps a gradient is cleared before its step: zero_grad() comes last."
     for overflowed in (None, "discriminators", "generators"):
-        seen = ask(answer, gradients, overflowed, SCALE, max_norm, through=observe.one_update, if_it_fails=cleared)
+        scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+        weights = {player: [nn.Parameter(torch.zeros(())) for _ in gradient] for player, gradient in gradients.items()}
+        optimizers = {player: torch.optim.SGD(own, lr=1.0) for player, own in weights.items()}
+        for player, own in weights.items():
+            scaler.scale((torch.stack([*own]) * gradients[player]).sum()).backward()
+            if player == overflowed:
+                own[-1].grad = torch.tensor(math.inf)
+        with patch.object(scaler, "update", wraps=scaler.update) as updates, guarded(answer, if_it_fails=cleared):
+            answer(scaler, optimizers, max_norm)
         where = f"an inf in the gradient of the {overflowed}" if overflowed else "finite gradients"
         for player, gradient in gradients.items():
-            direction, moved = max_norm * gradient / gradient.norm(), -seen["weights"][player]
+            direction, moved = max_norm * gradient / gradient.norm(), -torch.stack([*weights[player]]).detach()
             clipped = gradient if gradient.norm() < max_norm else direction
             right = torch.zeros(2) if player == overflowed else clipped
             expect(
@@ -111,18 +120,34 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
                 "Unscale, clip all weights of a player together if longer than max_norm, step; update after both.",
                 f"{where}, max_norm {max_norm:g}: the {player} moved by {moved.tolist()}, gradient {gradient.tolist()}",
             )
-        calls, scale = seen["updates"], SCALE / 2 if overflowed else SCALE
+        calls, scale, now = updates.call_count, SCALE / 2 if overflowed else SCALE, scaler.get_scale()
         once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
         require(calls > 0, f"{where}: the scale never adapts: call scaler.update().")
         require(calls == 1, f"{where}: scaler.update() was called {calls} times. {once}")
-        told = f"{where}: the scale is {seen['scale']:g} then, not {scale:g}: leave it to scaler.update()."
-        require(seen["scale"] == scale, told)
-        require(
-            not seen["left"], f"{where}: gradients are left over, and would be added to the next step's: zero_grad()."
-        )
+        told = f"{where}: the scale is {now:g} then, not {scale:g}: leave it to scaler.update()."
+        require(now == scale, told)
+        left = any(weight.grad is not None and bool(weight.grad) for own in weights.values() for weight in own)
+        require(not left, f"{where}: gradients are left over, and would be added to the next step's: zero_grad().")
 
 
 SAME_PART = "The discriminators' losses come after the generators', of the same `part`, in which the fakes are kept."
+
+
+def _noted(step: Step) -> tuple[list[int], set[str]]:
+    """Notes the pictures of each batch whose losses are asked for, and players whose earlier losses were kept then."""
+    sizes, waiting, kept, losses_of = list[int](), set[str](), set[str](), step.losses
+
+    def losses(player: str, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        sizes.append(len(batch["real_a"]))
+        kept.update(waiting & {player})
+        waiting.add(player)
+        found = losses_of(player, batch)
+        for loss in found.values():
+            loss.register_hook(lambda _gradient: waiting.discard(player))
+        return found
+
+    step.losses = losses  # type: ignore[method-assign]
+    return sizes, kept
 
 
 @exercise(SPEEDUPS["accumulate"])
@@ -134,18 +159,22 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     usual = (4, 16, [2, 1])
     pictures, size, parts = drawn(usual, lambda random: (6, random.choice((20, 24)), random.sample((2, 3, 6), 2)))
     seed = drawn(0, lambda random: random.randrange(2**31))
-    model = observe.small_model(seed, pool_size=0)
-    step = make_step(model.double())  # in float32 rounding can turn a gradient of so small networks
+    model = small_model(seed, pool_size=0).double()  # in float32 rounding can turn a gradient of so small networks
+    before = [weight.detach().clone() for weight in model.parameters()]
     real_a, real_b = (torch.rand(pictures, 3, size, size, dtype=torch.float64) * 2 - 1 for _ in range(2))
     for k in parts:
+        step = make_step(model)
         right, strange = _gradients(step, real_a, real_b)
         last, _ = _gradients(step, real_a.chunk(k)[-1], real_b.chunk(k)[-1])
-        seen = ask(answer, seed, real_a, real_b, k, through=observe.part_by_part, if_it_fails=SAME_PART)
+        model.zero_grad()
+        sizes, kept = _noted(step)
+        with guarded(answer, model, real_a, real_b, if_it_fails=SAME_PART):
+            answer(step, real_a, real_b, k)
         changed = "the weights have changed: leave the gradients in them, and do not let the optimisers step."
-        require(seen["weights_kept"], changed)
+        require(all(map(torch.equal, model.parameters(), before)), changed)
         for player, whole in right.items():
             where = f"k = {k}, the {player}' gradient"
-            gradients = [gradient for gradient in seen["gradients"][player] if gradient is not None]
+            gradients = [weight.grad for weight in step.players[player] if weight.grad is not None]
             missing = f"{where} is missing in some weights: backward() for both players, in every part."
             require(len(gradients) == len([*step.players[player]]), missing)
             both = whole + strange if player == "discriminators" else whole
@@ -160,11 +189,11 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
                 ],
                 f"{where} is not the whole batch's.",
             )
-        sizes, size = seen["pictures"], pictures // k
+        size = pictures // k
         told = f"k = {k}: losses of {sizes} pictures were asked for. Cut the {pictures} into {k} parts, of {size} each."
         require(set(sizes) == {size}, told)
         at_end = "all parts were kept for one backward() at the end, which takes the memory of the whole batch"
-        require(not seen["kept"], f"the gradients are right, but {at_end}: backward() in every part.")
+        require(not kept, f"the gradients are right, but {at_end}: backward() in every part.")
 
 
 def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -177,6 +206,24 @@ def _gradients(step: Step, real_a: Tensor, real_b: Tensor) -> tuple[dict[str, Te
         return torch.cat([gradient.flatten() for gradient in gradients])
 
     return {player: of(player, player) for player in losses}, of("generators", "discriminators")
+
+
+def _saved(description: DataFrame) -> list[tuple[str, Tensor]]:
+    """Tensors as `labcourse.saved_tensors` returns them.
+
+    Args:
+        description: the kind of each tensor's layer; the number of its memory, its rows of 4 numbers, and its type; and
+            which part of the memory it is: "whole", "first row", "other rows", "turned", or a "weight". Memory of an
+            odd number has a gradient.
+    """
+    memories: dict[int, Tensor] = {}
+    found: list[tuple[str, Tensor]] = []
+    for layer, number, rows, dtype, part in description.itertuples(index=False):
+        made = torch.zeros(rows, 4, dtype=getattr(torch, dtype), requires_grad=bool(number % 2)).clone()
+        whole = memories.setdefault(number, made)
+        parts = {"whole": whole, "first row": whole[:1], "other rows": whole[1:], "turned": whole.T}
+        found.append((layer, nn.Parameter(whole, requires_grad=bool(number % 2)) if part == "weight" else parts[part]))
+    return found
 
 
 def _description(saved: list[tuple]) -> tuple[DataFrame]:
@@ -203,14 +250,14 @@ VIEWS += [("Tanh", 0, 3, "float16", "other rows"), ("Tanh", 1, 2, "float32", "fi
 
 
 @formula(
-    lambda saved: right_kept(observe.saved(saved)),
+    lambda description: right_kept(_saved(description)),
     [_description(WEIGHT), _description(VIEWS)],
     _any_saved,
-    through=observe.kept_of_saved,
+    lambda description: (_saved(description),),
 )
 def kept_bytes(description: DataFrame) -> Mistakes:
     """Compares ``answer(saved)`` with `labcourse.kept_bytes`."""
-    saved = observe.saved(description)
+    saved = _saved(description)
     pictures = [(layer, tensor) for layer, tensor in saved if not isinstance(tensor, nn.Parameter)]
     first = {tensor.untyped_storage().data_ptr(): (layer, tensor) for layer, tensor in reversed(pictures)}.values()
 
@@ -244,15 +291,9 @@ def _any_events(random: Random) -> tuple[list[tuple[str, int]]]:
     return (events + [(name, -size) for name, size in alive],)
 
 
-EVENTS = [
-    ("before the step", 50),
-    ("losses", 5),
-    ("optimizer", 25),
-    ("optimizer", -25),
-    ("forward", 30),
-    ("backward", 9),
-]
-EVENTS += [("forward", -30), ("forward", 40), ("backward", 45), ("forward", -40), ("losses", -5), ("backward", -54)]
+EVENTS = [("before the step", 50), ("losses", 5), ("optimizer", 25), ("optimizer", -25), ("forward", 30)]
+EVENTS += [("backward", 9), ("forward", -30), ("forward", 40), ("backward", 45), ("forward", -40)]
+EVENTS += [("losses", -5), ("backward", -54)]
 
 
 @formula(right_peak, [(EVENTS,), (EVENTS[:2],), ([*EVENTS[:1], ("before the step", -4)],)], _any_events)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require
-from labcourse.check.networks import compare_gradients, compare_network
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, guarded, require
+from labcourse.check.networks import compare_losses, compare_network, gradients
 from labkit.models import losses
 from labkit.models.deviation import DeviationGAN
 from labkit.networks.codes import CodeDiscriminator, scaled
@@ -52,13 +52,11 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
     """Checks the losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and where gradients flow."""
     width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((24, 28))))
     weight = drawn(3.0, lambda random: random.uniform(2, 9))
-    networks = observe.described((3, width, 4, 4), (width, width, 3, 1, 1), (width, 1, 3))
-    networks[2][1]["weight"] *= 9  # so that verdicts are above and below 1
-    real_a = torch.rand(2, 3, size, size + 4) * 2 - 1
-    given: Any = ["the adversarial loss", "the deviation"], networks, 2, real_a, weight
-    got, gradients = ask(answer, *given, through=observe.losses_and_gradients)
-    its, right_gradients = observe.losses_and_gradients(_right_losses, *given)
-    encoder, translator, judge = observe.convolutions(networks)
+    encoder, translator = nn.Conv2d(3, width, 4, 4), nn.Conv2d(width, width, 3, 1, 1)
+    judge, real_a = nn.Conv2d(width, 1, 3), torch.rand(2, 3, size, size + 4) * 2 - 1
+    judge.weight.data *= 9  # so that verdicts are above and below 1
+    given = encoder, translator, judge, real_a, weight
+    its, got = _right_losses(*given), ask(answer, *given)
 
     def mistaken(code: Tensor, translated: Tensor, judged: Tensor) -> tuple[float, float]:
         return (judge(judged) - 1).square().mean().item(), (weight * (translated - code).abs().mean()).item()
@@ -79,11 +77,15 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
             (right[::-1], "the adversarial loss comes first, then the deviation."),
         ]
     expect(got, right, mistakes, "compare each loss with its formula.", "small networks")
-    compare_gradients(gradients, right_gradients, ["the encoder", "the translator"])
-    nn.init.dirac_(networks[1][1]["weight"])
-    networks[1][1]["bias"].zero_()
-    _, gradients = ask(answer, *given, through=observe.losses_and_gradients)
-    finite = all(one.isfinite().all() for of_loss in gradients.values() for one in of_loss)
+    named, its_named = (dict(zip(("the adversarial loss", "the deviation"), one, strict=True)) for one in (got, its))
+    ends = {"the encoder": encoder.weight, "the translator": translator.weight}
+    compare_losses(answer, named, its_named, ends)
+    nn.init.dirac_(translator.weight)
+    cast(Tensor, translator.bias).data.zero_()
+    unchanged = ask(answer, *given)
+    with guarded(answer):
+        found = [gradients(loss, [*ends.values()]) for loss in unchanged]
+    finite = all(one.isfinite().all() for of_loss in found for one in of_loss)
     require(finite, "a gradient is nan while the translator changes nothing, as at first: take .abs(), not a root.")
 
 
@@ -95,14 +97,35 @@ UPDATES = {  # what each network should have learned
 }
 
 
+def _learned(
+    answer: Callable[..., None], networks: list[nn.Conv2d], batches: list[tuple[Tensor, Tensor]], weight: float
+) -> tuple[list[list[Tensor]], list[str]]:
+    """All weights of encoder, decoder, translator and discriminator after each call, and whose optimisers took steps.
+
+    The answer is called for each of the `batches`, with the four networks, the players' optimisers (gradient descent
+    with a rate of 0.1), pictures of A and of B, and the weight of the deviation.
+    """
+    after, steps = [], []
+    players = {"autoencoder": networks[:2], "translator": networks[2:3], "discriminator": networks[3:]}
+    optimizers = {name: torch.optim.SGD(nn.ModuleList(own).parameters(), lr=0.1) for name, own in players.items()}
+    for name, optimizer in optimizers.items():
+        optimizer.register_step_post_hook(lambda *_, name=name: steps.append(name))
+    for batch in batches:
+        answer(*networks, optimizers, *batch, weight)
+        after.append([nn.utils.parameters_to_vector(one.parameters()).detach() for one in networks])
+    return after, steps
+
+
 @exercise(losses)
 def learn(answer: Callable[..., None]) -> None:
     """Compares what networks have learned in two calls of the answer with two steps of `labkit.DeviationGAN`."""
     width, size = drawn((6, 12), lambda random: (random.randrange(3, 9), random.choice((12, 16))))
     weight = drawn(3.0, lambda random: random.uniform(2, 9))
-    batches: list[Any] = [tuple(pair) for pair in torch.rand(2, 2, 2, 3, size, size + 4) * 2 - 1]
+    pictures = [2 * torch.rand(2, 3, size, size + 4) - 1 for _ in range(4)]
+    batches = [*zip(pictures[::2], pictures[1::2], strict=True)]
     model = DeviationGAN(ngf=2, ndf=1, blocks=1, lambda_deviation=weight, pool_size=0)
-    networks = observe.described(*((*sizes, 3, 1, 1) for sizes in ((3, width), (width, 3), (width, width), (width, 1))))
+    sizes = (3, width), (width, 3), (width, width), (width, 1)
+    networks = [nn.Conv2d(*channels, 3, 1, 1) for channels in sizes]
 
     def right(*given: Any) -> None:
         *networks, optimizers, real_a, real_b, _ = given
@@ -112,8 +135,9 @@ def learn(answer: Callable[..., None]) -> None:
         step.run(step.inputs(real_a, real_b))
 
     stopped = "Detach the codes that translator and discriminator get, and the translated one that is judged."
-    after, players = ask(answer, networks, batches, weight, through=observe.learned, if_it_fails=stopped)
-    its, order = observe.learned(right, networks, batches, weight)
+    its, order = _learned(right, deepcopy(networks), batches, weight)
+    with guarded(answer, networks, batches, if_it_fails=stopped):
+        after, players = _learned(answer, networks, batches, weight)
     took = f"in two calls, these optimisers took steps: {', '.join(players) or 'none'}. Right is {', '.join(order)}."
     require(players == order, took)
     calls = "", " in the second call (is a gradient of the first one left?)"

@@ -8,13 +8,12 @@ from random import Random
 
 import pandas
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, require, require_kind
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, guarded, require, require_kind
 from labkit.measure.quality import within_spread as right_within
+from labkit.measure.roofline import flop_counter, roofline_seconds
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
-from labkit.measure.roofline import roofline_seconds
 from labkit.networks.light import grouped_block, inverted_block, separable_block
 from labkit.networks.resnet import ResidualBlock
 
@@ -77,22 +76,70 @@ def of_network(layers: list[Layer], size: int) -> Mistakes:
     yield None, f"Go through the layers one by one: a layer's weights, {told}"
 
 
+def _flops(make: Callable[[int], nn.Module], channels: int) -> int:
+    """The FLOPs of a block for 32 x 32 pixels."""
+    with flop_counter() as counter, torch.no_grad():
+        make(channels).to("meta")(torch.empty(1, channels, 32, 32, device="meta"))
+    return int(counter.get_total_flops())
+
+
+def _dependence(block: nn.Module, x: Tensor, draws: int, outputs: list[int]) -> Tensor:
+    """What the output of a block depends on, whatever its layers are called.
+
+    `x` consists of patches of equal pixels. Around the middle of one an activation has the same slope everywhere, and
+    a norm, which lets each pixel depend on all others, adds the same to each derivative: their differences are local.
+
+    Args:
+        x: pictures.
+        draws: how often the weights that are learnt are drawn.
+        outputs: channels.
+
+    Returns:
+        (draw, output, picture, patch, channel, 25): how F in a middle of a patch changes with the 5 x 5 pixels around
+        it, less how it changes with a pixel three farther down and across.
+    """
+    found, middle = [], PATCH // 2
+    for _ in range(draws):
+        with torch.no_grad():
+            for weight in filter(lambda weight: weight.requires_grad, block.parameters()):
+                size = (1 + torch.rand(weight.shape)) / math.sqrt(math.prod(weight.shape[1:]))
+                weight.copy_(size * torch.randn(weight.shape).sign())
+        given = x.clone().requires_grad_()
+        middles = (block(given.clone()) - given)[:, :, middle::PATCH, middle::PATCH].sum((0, 2, 3))
+        for output in outputs:
+            slopes = torch.autograd.grad(middles[output], given, retain_graph=True)[0]
+            around = slopes.unfold(2, PATCH, PATCH).unfold(3, PATCH, PATCH).flatten(2, 3).transpose(1, 2)
+            around = around[..., middle - 2 :, middle - 2 :]
+            found.append((around[..., :5, :5] - around[..., 5:6, 5:6]).flatten(-2))
+    return torch.stack(found).unflatten(0, (draws, len(outputs)))
+
+
 @exercise(separable_block, grouped_block, inverted_block)
 def light_block(answer: Callable[[int], nn.Module]) -> None:
     """Checks a design of a residual block: its FLOPs, and what its output depends on, wherever norms are."""
     many = drawn(64, lambda random: random.choice((72, 88, 104)))
     for channels in (64, many):
-        share = ask(answer, channels, through=observe.block_flops) / observe.block_flops(ResidualBlock, channels)
+        with guarded(answer):
+            flops = _flops(answer, channels)
+        share = flops / _flops(ResidualBlock, channels)
         require(share <= 0.25, f"with {channels} channels it has {share:.3f} of the plain block's FLOPs, no quarter.")
     depends = {}
     for channels, draws, outputs in ((8, 40, [0, 7]), (many, 2, [*range(0, many, 20)])):
         x = 3 * torch.randn(2, channels, 2, 3, dtype=torch.float64)
         x = x.repeat_interleave(PATCH, 2).repeat_interleave(PATCH, 3)
-        seen = ask(answer, x, PATCH, draws, outputs, through=observe.light_design)
         shape = tuple(x.shape)
-        require(seen["shape"] == shape, f"from pictures of shape {shape} it makes {seen['shape']}: does it pad?")
-        require(seen["adds_x"], "with all weights 0 it should give back x: x + ..., and nothing after it.")
-        depends[channels] = seen["depends"] / seen["depends"].abs().max()
+        with guarded(answer, x):
+            block = answer(channels).double()
+            with torch.no_grad():
+                made = tuple(block(x).shape)
+            require(made == shape, f"from pictures of shape {shape} it makes {made}: does it pad?")
+            found = _dependence(block, x, draws, outputs)
+            with torch.no_grad():
+                for weight in filter(lambda weight: weight.requires_grad, block.parameters()):
+                    weight.zero_()
+                adds_x = all(torch.allclose(block(one), one) for one in (x, x[:1, :, :9, :12]))
+        require(adds_x, "with all weights 0 it should give back x: x + ..., and nothing after it.")
+        depends[channels] = found / found.abs().max()
     few = depends[8].permute(1, 4, 0, 2, 3, 5).flatten(2, 4).flatten(0, 1)  # (of two channels, drawn, 5 x 5)
     sees = int((few.abs().amax((0, 1)) > TINY).sum())
     require(sees == 25, f"an output pixel does not see all 5 x 5 pixels around it, but {sees} of them, norms apart.")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from itertools import pairwise
 from random import Random
+from typing import Any, cast
+from unittest.mock import patch
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require, require_kind
-from labcourse.one_process import FAULTS, train_with_fault
+from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, guarded, require, require_kind
+from labcourse.check.side_effects import FROZEN
+from labcourse.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
 from labcourse.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.clusters import ring_us as right_ring
@@ -45,13 +50,20 @@ def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
     for n in drawn([2, 5], lambda random: random.sample(range(2, 7), 2)):
         shapes = drawn([[2, 3], [4]], lambda random: [[random.randrange(2, 6), 3], [random.randrange(2, 6)]])
         gradients = [[torch.randn(shape) for _ in range(n)] for shape in shapes]
-        found = ask(answer, gradients, through=observe.averaged)
-        for (moved, got), of_ranks in zip(found, gradients, strict=True):
+        use = "On tensors of several ranks use dist.all_reduce(weight.grad)."
+        with guarded(answer, if_it_fails=use), several_ranks(n):
+            weights = [of_each([torch.ones(one.shape) for one in of_ranks]).requires_grad_() for of_ranks in gradients]
+            for weight, of_ranks in zip(weights, gradients, strict=True):
+                weight.grad = of_each([one.clone() for one in of_ranks])
+            answer(iter(weights))  # as model.parameters() is
+        for weight, of_ranks in zip(weights, gradients, strict=True):
+            moved = any(bool((of_rank(weight.detach(), rank) != 1).any()) for rank in range(n))
             require(not moved, "it changes the weights: average the gradients, weight.grad.")
+            require(weight.requires_grad, FROZEN)
             total = torch.stack(of_ranks).sum(0)
             for rank, own in enumerate(of_ranks):
                 expect(
-                    got[rank],
+                    of_rank(cast(Tensor, weight.grad), rank),
                     total / n,
                     [
                         (own, "It is as before: are all weights averaged, and is weight.grad itself replaced?"),
@@ -64,32 +76,67 @@ def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
                 )
 
 
+Sends = list[tuple[str, int]]  # "gradient" (it is complete), "sent" (a bucket) or "wait", and bytes
+
+
+def _sent(answer: Callable, network: nn.Module, batches: Tensor, ranks: int, bucket_bytes: int) -> tuple[Sends, Sends]:
+    """What happens in the last of some steps on several ranks: during the backward pass, and in `finish`."""
+    noted: Sends = []
+
+    class Noted:
+        def __init__(self, tensor: Tensor) -> None:
+            self.tensor, self.sum = tensor, tensor.clone()
+            tensor.fill_(math.nan)  # until somebody waits
+
+        def wait(self) -> None:
+            noted.append(("wait", 0))
+            original(self.sum)
+            self.tensor.copy_(self.sum)
+
+    def all_reduce(tensor: Tensor, **options: Any) -> Any:
+        noted.append(("sent", tensor.nbytes))
+        return Noted(tensor) if options.get("async_op") else original(tensor, **options)
+
+    original = dist.all_reduce
+    finish = answer([*network.parameters()], bucket_bytes)
+    require(callable(finish), "in_buckets returns the function `finish`, without calling it.")
+    for weight in network.parameters():  # after the answer's own hooks, which so come first
+        weight.register_post_accumulate_grad_hook(lambda weight: noted.append(("gradient", weight.nbytes)))
+    for batch in batches:
+        noted.clear()
+        network.zero_grad()
+        with several_ranks(ranks), patch.object(dist, "all_reduce", all_reduce):
+            network(of_each(batch.chunk(ranks))).square().mean().backward()
+            of_backward = len(noted)
+            finish()
+    return noted[:of_backward], noted[of_backward:]
+
+
 @exercise()
 def in_buckets(answer: Callable[[Iterable[Tensor], int], Callable[[], None]]) -> None:
     """Lets ``answer(weights, bucket_bytes)`` average gradients on ranks in this process, and notes what it sends."""
     widths = drawn([4, 6, 5, 3], lambda random: [random.randrange(2, 9) for _ in range(5)])
-    layers = [nn.Linear(a, b, dtype=torch.float64) for a, b in pairwise(widths)]
-    whole = nn.Sequential(*layers)
-    weights = [(layer.weight.detach(), layer.bias.detach()) for layer in layers]
+    whole = nn.Sequential(*(nn.Linear(a, b, dtype=torch.float64) for a, b in pairwise(widths)))
     bucket_bytes = drawn(250, lambda random: random.randrange(60, 400))
-    total = sum(part.nbytes for pair in weights for part in pair)  # fills the last bucket exactly
+    total = sum(weight.nbytes for weight in whole.parameters())  # fills the last bucket exactly
     ranks = drawn([2, 3, 4], lambda random: random.sample(range(2, 5), 3))
     # Two steps: what is left of the first must not be sent again.
     for n, number, size in zip(ranks, (1, 2, 1), (bucket_bytes, bucket_bytes, total), strict=True):
         batches = torch.randn(number, 2 * n, widths[0], dtype=torch.float64)
-        step = ask(answer, weights, [*batches], n, size, through=observe.sent_in_buckets)[-1]
+        network = deepcopy(whole)
+        with guarded(answer, network, batches):
+            backward, after = _sent(answer, network, batches, n, size)
         whole.zero_grad()
         whole(batches[-1]).square().mean().backward()
-        _check_sends(step["backward"], step["finish"], size)
-        for got, right in zip(step["gradients"], whole.parameters(), strict=True):
-            mean = right.grad
-            assert mean is not None
+        _check_sends(backward, after, size)
+        for weight, right in zip(network.parameters(), whole.parameters(), strict=True):
+            got, mean = (of_rank(cast(Tensor, one.grad), 0) for one in (weight, right))
             where = f"the gradient of a weight of shape {tuple(mean.shape)}, on {n} ranks"
             summed = n * mean, "That is the sum over the ranks: divide by their number."
             expect(got, mean, [summed], "It is not the mean over the ranks: has each weight its part?", where)
 
 
-def _check_sends(backward: list[tuple[str, int]], after: list[tuple[str, int]], bucket_bytes: int) -> None:
+def _check_sends(backward: Sends, after: Sends, bucket_bytes: int) -> None:
     """Raises `WrongAnswer` unless each bucket left as soon as it was full, the last one after the backward pass."""
     sizes = [size for what, size in backward if what == "gradient"]
     full = _full_buckets(sizes, bucket_bytes)

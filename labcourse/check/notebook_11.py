@@ -9,9 +9,9 @@ from random import Random
 from statistics import mean
 
 import torch
+from torch import Tensor
 
-from labcourse import observe
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, require
+from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, guarded, require
 from labcourse.solutions import best_interval as right_interval
 from labcourse.solutions import plan_to_buy as right_plan
 
@@ -79,6 +79,48 @@ def best_interval(save_s: float, between_failures_s: float) -> Mistakes:
     yield None, "Set the derivative of save / interval + interval / (2 * between) to zero."
 
 
+MOST_CALLS = 1000  # of a training's steps and checkpoints
+
+
+def _calls(
+    train: Callable[..., Tensor], steps: int, every: int, lost: list[int], begun: int, start: Tensor
+) -> tuple[Tensor, list[tuple[str, list[float]]]]:
+    """The state that ``train(steps, every, step, save, load)`` returns, and its calls of `step` and `save`.
+
+    A call has the state's numbers beside it. The last of them is the machine's, which changes with each loss.
+
+    Args:
+        lost: the calls, counted from 0, in which a machine is lost.
+        begun: the steps of the first checkpoint, and `start` its state.
+    """
+    kept, calls, machines = (start, begun), [], itertools.count()
+    machine = next(machines)
+
+    def call(words: str, state: Tensor) -> None:
+        nonlocal machine
+        calls.append((words, state.tolist()))
+        if len(calls) - 1 in lost:
+            machine = next(machines)
+            raise ConnectionError("the machine is lost")
+        require(len(calls) <= MOST_CALLS, "it does not come to an end: when are all steps done?")
+
+    def step(state: Tensor, k: int) -> Tensor:
+        before = state.clone()
+        state[:-1].mul_(1.5).add_(k)
+        call(f"step(state, {k})", before)
+        return state
+
+    def save(state: Tensor, done: int) -> None:
+        nonlocal kept
+        call(f"save(state, {done})", state)
+        kept = state.clone(), done
+
+    def load() -> tuple[Tensor, int]:
+        return torch.cat([kept[0][:-1], torch.tensor([float(machine)])]), kept[1]
+
+    return train(steps, every, step, save, load), calls
+
+
 @exercise()
 def train_through(answer: Callable) -> None:
     """Checks that ``answer(steps, every, step, save, load)`` makes the right calls, after each loss as well."""
@@ -91,8 +133,9 @@ def train_through(answer: Callable) -> None:
     for begun, steps in ((0, 2 * every + rest), (every, 3 * every), (every, every), (1, 2 * every)):
         given = steps, every, lost, begun, torch.rand(4)
         in_try = "If a machine was lost: does `try` hold each call of step and save?"
-        state, calls = ask(answer, *given, through=observe.machines_lost, if_it_fails=in_try)
-        right, right_calls = observe.machines_lost(_trained_through, *given)
+        with guarded(answer, if_it_fails=in_try):
+            state, calls = _calls(answer, *given)
+        right, right_calls = _calls(_trained_through, *given)
         end, before = ("the end", None), "at first"
         for number, (call, expected) in enumerate(itertools.zip_longest(calls, right_calls, fillvalue=end)):
             got = "with another state" if call[0] == expected[0] else f"and not {call[0]}"
@@ -103,7 +146,7 @@ def train_through(answer: Callable) -> None:
         expect(state, right, [], f"the state that comes back is not that of {steps} steps.")
 
 
-def _trained_through(steps: int, every: int, step: Callable, save: Callable, load: Callable) -> torch.Tensor:
+def _trained_through(steps: int, every: int, step: Callable, save: Callable, load: Callable) -> Tensor:
     state, done = load()
     try:
         for k in range(done, steps):

@@ -1,7 +1,6 @@
 """Whether an answer is the student's own: it may not be labkit's answer to an exercise of its notebook, nor call it.
 
-At home a profiler sees such a call, under whatever name. Where answers are graded, they run with a copy of the
-packages in which the code that `library_code` names is taken out (`tools/grading/packages.py`).
+A profiler sees such a call, under whatever name.
 
 A copy is not found: the text of labkit's function, typed in, is an answer like any other.
 """

@@ -8,103 +8,92 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any
 
 import numpy as np
 import torch
+from pandas import DataFrame
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from labcourse.observe.mistake import MistakeFound
-
-SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # what each is called: how it is read, and set
+AUTOCAST = ("cpu", "cuda")  # devices
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # how each is read and set
     "PyTorch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "PyTorch's default device": (torch.get_default_device, torch.set_default_device),
+    "PyTorch's default device": (
+        torch.get_default_device,
+        lambda device: torch.set_default_device(None if device.type == "cpu" else device),  # None is faster
+    ),
     "PyTorch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "autocast": (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)),
+    "autocast": (
+        lambda: [*map(torch.is_autocast_enabled, AUTOCAST)],
+        lambda on: [*map(torch.set_autocast_enabled, AUTOCAST, on)],
+    ),
     "Python's garbage collector": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
     "the working directory": (os.getcwd, os.chdir),
 }
+RANDOM: list[tuple[Callable[[], Any], Callable[[Any], Any], Callable[[int], Any]]] = [  # how each is read, set, seeded
+    (random.getstate, random.setstate, random.seed),
+    (np.random.get_state, np.random.set_state, np.random.seed),
+    (torch.get_rng_state, torch.set_rng_state, torch.manual_seed),
+]
+LEFT = "your answer leaves {} changed, for all later code: set it back before it ends."
+FROZEN = "a network is left with another requires_grad, so that it learns otherwise from now on: set it back."
+MODE = "a network is left in another mode: call .train() or .eval() again before the end."
+FREED = "the memory of a tensor is freed, and other code still needs it: only read its size."
+CHANGED = "an input was changed in place, and other code still needs it: make a new value, a - b instead of a -= b."
 
 
 @contextmanager
-def settings_kept() -> Iterator[None]:
-    """Sets the process's settings back after the block.
+def kept(seed: int, *given: Any) -> Iterator[list[str]]:
+    """Says what the block leaves changed, and sets the process's settings and random numbers back after it.
 
-    Raises:
-        MistakeFound: the block ended without an error, and left one of them changed.
+    Args:
+        seed: of all random numbers inside.
+        given: inputs, which may hold tensors and tables. Of networks among them the flags are looked at, and no weight.
+
+    Yields:
+        A list, which holds the messages after the block.
     """
-    before = {name: read() for name, (read, _) in SETTINGS.items()}
-    changed = []
+    settings = {name: read() for name, (read, _) in SETTINGS.items()}
+    inputs = {message: look(given) for message, look in LOOKS.items()}
+    states = [read() for read, _, _ in RANDOM]
+    left: list[str] = []
     try:
-        yield
+        for _, _, seeds in RANDOM:
+            seeds(seed)
+        yield left
     finally:
+        for (_, write, _), state in zip(RANDOM, states, strict=True):
+            write(state)
         for name, (read, write) in SETTINGS.items():
-            if read() != before[name]:
-                changed.append(name)
-                write(before[name])
-    if changed:
-        raise MistakeFound(f"your answer leaves {changed[0]} changed, for all later code: set it back before it ends.")
+            if read() != settings[name]:
+                left.append(LEFT.format(name))
+                write(settings[name])
+    for message, look in LOOKS.items():
+        if not left and look(given) != inputs[message]:  # what is freed cannot be read: no further look
+            left.append(message)
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Inside the block the random numbers of Python, NumPy and PyTorch follow from `seed`; their states come back."""
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+def _networks(given: Any) -> list[nn.Module]:
+    return [one for one in tree_leaves(given) if isinstance(one, nn.Module)]
 
 
-def networks_kept(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """A function like `answer` that raises `MistakeFound` if a call leaves networks or memory changed.
-
-    It looks at the networks and tensors among the call's arguments, and in lists and dicts there; of a training step at
-    its model.
-    """
-
-    @wraps(answer)
-    def checked(*given: Any, **named: Any) -> Any:
-        leaves = tree_leaves((given, named))
-        networks = [one for leaf in leaves if isinstance(one := getattr(leaf, "model", leaf), nn.Module)]
-        before = [_flags(one) for one in networks]
-        memory = [(one, one.untyped_storage().size()) for one in leaves if isinstance(one, Tensor)]
-        got = answer(*given, **named)
-        for network, (learning, training) in zip(networks, before, strict=True):
-            now = _flags(network)
-            if now[0] != learning:
-                raise MistakeFound("a network is left with another requires_grad: set it back, or it never learns again.")
-            if now[1] != training:
-                raise MistakeFound("a network is left in another mode: call .train() or .eval() again before the end.")
-        if any(one.untyped_storage().size() != size for one, size in memory):
-            raise MistakeFound("the memory of a tensor is freed, and other code still needs it: only read its size.")
-        return got
-
-    return checked
+def _contents(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        copy = value.detach().clone(memory_format=torch.contiguous_format)  # nobody can resize what NumPy has seen
+        return value.dtype, value.shape, hash(copy.reshape(-1).view(torch.uint8).numpy().tobytes())
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, hash(value.tobytes())
+    return value.to_dict("tight") if isinstance(value, DataFrame) else value
 
 
-def _flags(network: nn.Module) -> tuple[list[bool], list[bool]]:
-    return [one.requires_grad for one in network.parameters()], [layer.training for layer in network.modules()]
-
-
-def contents(values: tuple[Any, ...]) -> bytes:
-    """The values as bytes, which differ after one was changed in place."""
-    return pickle.dumps(tree_map(_numbers, values))
-
-
-def _numbers(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return value.dtype, value.shape, value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+LOOKS: dict[str, Callable[[Any], Any]] = {  # by message what of inputs has to stay as it is
+    FROZEN: lambda given: [weight.requires_grad for one in _networks(given) for weight in one.parameters()],
+    MODE: lambda given: [layer.training for one in _networks(given) for layer in one.modules()],
+    FREED: lambda given: [one.untyped_storage().size() for one in tree_leaves(given) if isinstance(one, Tensor)],
+    CHANGED: lambda given: repr(tree_map(_contents, given)),  # as text, since nan is not equal to itself
+}

@@ -8,6 +8,7 @@ tools/wrong_answers; tools/mistakes.py describes the tables there. Those in righ
 
 import contextlib
 import functools
+import importlib
 import os
 import re
 import symtable
@@ -25,6 +26,8 @@ from nbgrader.preprocessors import ClearSolutions
 from torch import nn
 from traitlets.config import PyFileConfigLoader
 
+from labcourse.check.answers import ask
+from labcourse.check.side_effects import CHANGED, LOOKS
 from tools import assignments
 from tools.mistakes import Mistake, known
 
@@ -144,8 +147,19 @@ def test_setup_cells_leave_nothing_that_answers_could_share():
     [pytest.param(one, id=str(one), marks=tiers(one)) for one in EXERCISES if one.name not in OF_DRAWN_DATA],
 )
 def test_the_solution_passes(exercise, capsys, monkeypatch):
+    asked = []
+
+    def noted(answer, *given, **hint):
+        asked.append([LOOKS[CHANGED](one) for one in given if not isinstance(one, nn.Module)])
+        return ask(answer, *given, **hint)
+
+    for module in ("answers", f"notebook_{exercise.notebook.partition('_')[0]}"):
+        monkeypatch.setattr(importlib.import_module(f"labcourse.check.{module}"), "ask", noted, raising=False)
     run(exercise, exercise.solution)
     assert not capsys.readouterr().err, "nbgrader gives no points where a check writes to stderr"
+    assert not [values[0] for values in zip(*asked, strict=True) if len({*values}) == 1], (
+        "an argument that is the same in the hidden test may be a number typed into an answer"
+    )
 
 
 @each_exercise

@@ -53,9 +53,8 @@ def test_only_places_under_the_mask_count(numbers):
 
 
 def test_a_place_outside_is_refused_and_named(numbers):
-    with pytest.raises(OutOfBounds, match=r"program 2 reads x\[10\], but x has 10 numbers") as refused:
+    with pytest.raises(OutOfBounds, match=r"program 2 reads x\[10\], but x has 10 numbers: load only where"):
         launch(without_mask, 3, numbers[0], torch.zeros(12), 10, BLOCK=4)
-    assert refused.value.kind == "load"
 
 
 def test_a_masked_place_without_a_value_spoils_what_uses_it(numbers):
