@@ -39,7 +39,13 @@ def measured(model_of: Path | None, *, size: int | None, **options: Any) -> Setu
 
 
 def profile(
-    *, out: Path, model_of: Path | None = None, steps: int = 20, speedups: str = "", shapes: bool = False, **options: Any
+    *,
+    out: Path,
+    model_of: Path | None = None,
+    steps: int = 20,
+    speedups: str = "",
+    shapes: bool = False,
+    **options: Any,
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace.
 

@@ -43,8 +43,9 @@ def test_train_on_folders_and_translate_back_with_every_option(call, tmp_path):
     options = [*SMALL, "--size", "24", "--generator", "resnet_3blocks", "--decay-steps", "1"]
     status, out, _ = call("train", "--data", tmp_path / "data", "--out", tmp_path / "run", *options)
     assert status == 0 and "2 steps done" in out and "fg" not in out
-    profile = ("profile", "--model-of", tmp_path / "run", "--out", tmp_path / "trace.json", "--device", "cpu", "--shapes")
-    assert call(*profile, "--steps", "1")[0] == 0 and "[1, 3, 24, 24]" in (tmp_path / "trace.json").read_text()
+    trace = tmp_path / "trace.json"
+    profile = ("profile", "--model-of", tmp_path / "run", "--out", trace, "--device", "cpu", "--shapes")
+    assert call(*profile, "--steps", "1")[0] == 0 and "[1, 3, 24, 24]" in trace.read_text()
     translate = ("translate", tmp_path / "data" / "trainB", tmp_path / "out", "--run", tmp_path / "run")
     status, out, _ = call(*translate, "--direction", "BtoA")
     assert status == 0 and out.split() == [str(tmp_path / "out" / f"{i}.png") for i in range(2)]
