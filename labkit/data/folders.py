@@ -190,8 +190,9 @@ class PictureFiles:
             picture = read_picture(self.files[index], self.channels)
         except DataError as error:
             return error
-        if (shorter := min(picture.shape[1:])) < self.min_size:
-            return DataError(f"{self.files[index]} is only {shorter} pixels wide or high, size is {self.min_size}.")
+        height, width = picture.shape[1:]
+        if min(height, width) < self.min_size:
+            return DataError(f"{self.files[index]}: {width} x {height} pixels, smaller than the size of {self.min_size}.")
         return self.transform(picture).contiguous()
 
     def opened(self, known: Container[Stamp]) -> Pictures:
