@@ -192,7 +192,7 @@ class PictureFiles:
             return error
         height, width = picture.shape[1:]
         if min(height, width) < self.min_size:
-            return DataError(f"{self.files[index]}: {width} x {height} pixels, smaller than the size of {self.min_size}.")
+            return DataError(f"{self.files[index]}: {width} x {height} pixels, smaller than size={self.min_size}.")
         return self.transform(picture).contiguous()
 
     def opened(self, known: Container[Stamp]) -> Pictures:

@@ -53,7 +53,7 @@ def test_unusable_pictures_are_left_out_and_named(album, monkeypatch, free):
     said = "\n".join(str(warning.message) for warning in warned)
     wanted = [
         r"0\.jpg cannot be read as a JPEG",
-        r"1_low\.png is only 30 pixels.*size is 32",
+        r"1_low\.png: .*30.* pixels, smaller than size=32",
         r"9\.heic .*cannot identify",
     ]
     assert len(warned) == 3 and re.search("(?s:.*)".join(wanted), said) and warned[0].filename == __file__
@@ -94,7 +94,7 @@ def test_the_bar_of_reading_is_drawn_now_and_then_in_a_log(album, capsys):
 
 
 def test_a_set_without_a_usable_picture_says_why(album):
-    with pytest.warns(UserWarning, match="0.jpg is only 40 pixels.*size is 64"):
+    with pytest.warns(UserWarning, match="0.jpg: 52 x 40 pixels, smaller than size=64"):
         with pytest.raises(DataError, match=r"None of the 4 pictures in .*trainA can be used"):
             labkit.folders(album, size=64)
 

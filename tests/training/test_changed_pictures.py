@@ -86,7 +86,7 @@ def test_what_was_decoded_for_a_run_is_not_decoded_again(album, monkeypatch):
     monkeypatch.setattr(module, "IN_MEMORY", 0)
     assert decoded()[0] == sorted(test * 2) and decoded()[0] == []
     smaller(album / "trainA" / "2.png")
-    with pytest.warns(UserWarning, match="left out.*2.png is only 30 pixels"):
+    with pytest.warns(UserWarning, match="left out.*2.png: 200 x 30 pixels"):
         changed, data = decoded()
     assert changed == ["2.png"] and len(data.train_a) == 3 and len(data.files[0]) == 3
     assert not torch.equal(data.train_a[1], data.train_a[2])
