@@ -15,51 +15,45 @@ from labtrace.errors import check_known
 from labtrace.files import check_folder
 
 
-def measured(model_of: Path | None, *, size: int | None, **options: Any) -> Setup:
-    """The setup of a recipe or, if `model_of` is given, with the model of a run's folder or of a Python file.
+def measured(like: Path | None, *, size: int | None, **options: Any) -> Setup:
+    """The setup of a recipe or, if `like` is given, with the model of a run's folder or of a Python file.
 
     Raises:
         CheckpointError: there is no such run, or it has networks of the user's own, which a Python file can make.
         LabkitError: the file defines no ``make_model``.
     """
     setup = Setup(size=size, **options)
-    if model_of is None:
+    if like is None:
         return setup
-    if model_of.suffix == ".py":
-        setup.make_model = runpy.run_path(str(model_of)).get("make_model")
+    if like.suffix == ".py":
+        setup.make_model = runpy.run_path(str(like)).get("make_model")
         if setup.make_model is None:
-            raise LabkitError(f"{model_of}: define a function make_model() in it, which makes the model to measure.")
+            raise LabkitError(f"{like}: define a function make_model() in it, which makes the model to measure.")
     else:
         from labkit.training import checkpoints
 
-        size = size or checkpoints.load(model_of)["batches"]["size"]
-        setup.make_model = lambda: labkit.load_model(model_of).train()
+        size = size or checkpoints.load(like)["batches"]["size"]
+        setup.make_model = lambda: labkit.load_model(like).train()
     setup.recipe = dataclasses.replace(setup.recipe, size=size or setup.recipe.size, model=setup.make().settings)
     return setup
 
 
 def profile(
-    *,
-    out: Path,
-    model_of: Path | None = None,
-    steps: int = 20,
-    speedups: str = "",
-    shapes: bool = False,
-    **options: Any,
+    *, out: Path, like: Path | None = None, steps: int = 20, speedups: str = "", shapes: bool = False, **options: Any
 ) -> None:
     """Record training steps on noise: print where the time goes by operator, and write the trace.
 
     Options:
         out: The trace to write, .json or .json.gz.
         data: Whose networks and size: 'fruit', or else photographs.
-        model_of: Take the model of this run, or of a Python file that defines make_model().
+        like: A run, or a Python file that defines make_model(): measure its model.
         steps: Steps to record, after three that warm up.
         speedups: Names, with commas (bf16,batched).
         shapes: Record the inputs' shapes, too: for FLOP/s by operator.
     """
     from labkit.measure import record as recording
 
-    setup = measured(model_of, **options)
+    setup = measured(like, **options)
     recording.check_writable(out)
     batch = setup.noise()
     profiler = recording.profiled(setup.step(setup.make(), names_in(speedups)), batch, steps, shapes)
@@ -79,7 +73,7 @@ def speedups() -> None:
 
 
 def compare(
-    stacks: list[str] | None = None, *, out: Path = Path("out", "compare"), model_of: Path | None = None, **options: Any
+    stacks: list[str] | None = None, *, out: Path = Path("out", "compare"), like: Path | None = None, **options: Any
 ) -> None:
     """Time training steps in turn, on noise, and say whether they compute the same as the baseline.
 
@@ -89,7 +83,7 @@ def compare(
     Options:
         out: Folder for compare.json and compare.html. Older ones are replaced.
         data: Whose networks and size: 'fruit', or else photographs.
-        model_of: Take the model of this run, or of a Python file that defines make_model().
+        like: A run, or a Python file that defines make_model(): measure its model.
     """
     from labkit.measure import autotune, tables
     from labkit.show.comparisons import comparison_report
@@ -97,7 +91,7 @@ def compare(
 
     for name in names_in(",".join(stacks or [])):
         check_known("speed-up", name, SPEEDUPS)
-    setup = measured(model_of, **options)
+    setup = measured(like, **options)
     check_folder(out)
 
     def maker(*names: str) -> Callable[[], "labkit.Step"]:
