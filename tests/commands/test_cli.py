@@ -100,23 +100,23 @@ def test_report_names_recordings_by_what_tells_them_apart(call, tmp_path):
     assert status == 1 and "is given twice" in error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["train", "--out", "run", "--data", "photos"], "/photos and no set of this name. --data takes a folder"),
-        (["train", "--out", "run", "--device", "cuda:99"], "device='cuda:99'"),
-        (["train", "--out", "run", "--steps", "5", "--decay-steps", "6"], "constant=-1, decay=6 steps"),
-        (["train", "--out", "run", "--size", "17"], "pictures of 17x17 pixels"),
-        (["train", "--out", "run", "--generator", "unet_256", "--norm", "instance"], "multiples of 256"),
-        (["train", "--out", "run", "--lr-policy", "cosin"], "did you mean 'cosine'"),
-        (["train", "--out", "run", "--lr-policy", "cosine", "--decay-steps", "5"], "to --lr-policy linear or step"),
-        (["train", "--out", "run", "--lr", "fast"], "--lr fast: give a number, such as 2e-4, or one for each player"),
-        (["train", "--out", "run", "--lr", "generators=2e-4,1e-4"], "--lr generators=2e-4,1e-4: give a number"),
-        (["train", "--out", "run", "--lr", "generator=2e-4"], "or one for each of generators, discriminators"),
-        (["profile", "--out", "trace.txt"], "ends in .json"),
-        (["profile", "--out", "trace.json", "--like", __file__], "test_cli.py: define a function make_model() in it"),
-    ],
-)
+REFUSED = [
+    (["train", "--out", "run", "--data", "photos"], "/photos and no set of this name. --data takes a folder"),
+    (["train", "--out", "run", "--device", "cuda:99"], "device='cuda:99'"),
+    (["train", "--out", "run", "--steps", "5", "--decay-steps", "6"], "constant=-1, decay=6 steps"),
+    (["train", "--out", "run", "--size", "17"], "pictures of 17x17 pixels"),
+    (["train", "--out", "run", "--generator", "unet_256", "--norm", "instance"], "multiples of 256"),
+    (["train", "--out", "run", "--lr-policy", "cosin"], "did you mean 'cosine'"),
+    (["train", "--out", "run", "--lr-policy", "cosine", "--decay-steps", "5"], "to --lr-policy linear or step"),
+    (["train", "--out", "run", "--lr", "fast"], "--lr fast: give a number, such as 2e-4, or one for each player"),
+    (["train", "--out", "run", "--lr", "generators=2e-4,1e-4"], "--lr generators=2e-4,1e-4: give a number"),
+    (["train", "--out", "run", "--lr", "generator=2e-4"], "or one for each of generators, discriminators"),
+    (["profile", "--out", "trace.txt"], "ends in .json"),
+    (["profile", "--out", "trace.json", "--like", __file__], "test_cli.py: define a function make_model() in it"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
 def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     status, _, err = call(*arguments)

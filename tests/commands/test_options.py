@@ -96,7 +96,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("command", "message"), REFUSED)
 def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path, command, message):
-    status, _, error = call("train", "--out", tmp_path / "model_of", *command)
+    status, _, error = call("train", "--out", tmp_path / "run", *command)
     assert status == 1 and re.search(message, error), error
 
 
