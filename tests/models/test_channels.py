@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny import album_of
 
 import labkit
 from labkit.errors import LabkitError
@@ -17,12 +18,7 @@ GREY_TO_COLOUR = dict(channels_a=1, channels_b=3, lambda_identity=0.0)
 @pytest.fixture
 def album(tmp_path):
     """Coloured pictures of either domain, 32 by 32 pixels."""
-    for name in ("trainA", "trainB"):
-        (tmp_path / "album" / name).mkdir(parents=True)
-        for k in range(2):
-            pixels = np.random.default_rng(k).integers(0, 256, (32, 32, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "album" / name / f"{k}.png")
-    return tmp_path / "album"
+    return album_of(tmp_path / "album", 2, 32, 32)
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -60,13 +56,7 @@ def test_speed_ups_compute_the_same_on_other_channels_and_when_pixels_are_repeat
         labkit.make_step(tiny(**settings).double(), *names)(*batches)
         for names in ((), ("batched", "subpixel", "winograd", "fused_adam"))
     ]
-    for name, loss in losses[0].items():
-        torch.testing.assert_close(losses[1][name], loss, rtol=1e-10, atol=1e-12)
-
-
-def test_an_identity_loss_between_different_channels_is_refused(tiny):
-    with pytest.raises(LabkitError, match="lambda_identity=0"):
-        tiny(channels_a=1)
+    torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-12)
 
 
 def test_a_batch_of_other_channels_is_named(tiny, batch):
