@@ -10,6 +10,7 @@ import random
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
 def block(channels):
@@ -154,8 +155,8 @@ def twin(model, lr, pool_size):
     weight = next(model.parameters())
     for name in ("G_A", "G_B", "D_A", "D_B"):
         mine = getattr(loop, name).to(weight)
-        with torch.no_grad():
-            for to, value in zip(mine.parameters(), getattr(model, name).parameters(), strict=True):
-                to.copy_(value)
+        vector_to_parameters(
+            parameters_to_vector(getattr(model, name).parameters()).detach().clone(), mine.parameters()
+        )
     loop.start()
     return loop

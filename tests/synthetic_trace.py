@@ -41,6 +41,12 @@ class SyntheticTrace:
         """A call at `call` and its kernel at `begin`."""
         self.kernel(begin, duration, self.call(call, call_duration), **kernel)
 
+    def launches(self, number, call, begin, duration, every, gpu_every=None, **kernel):
+        """So many launches: the calls one `every` so many us, the kernels as often or one `gpu_every` so many."""
+        for place in range(number):
+            self.launch(call + place * every, begin + place * (gpu_every or every), duration, **kernel)
+        return self
+
     def copy(self, call, begin, duration, name="Memcpy HtoD (Pageable -> Device)", **kernel):
         correlation = self.call(call, name="cudaMemcpyAsync")
         self.kernel(begin, duration, correlation, name=name, category="gpu_memcpy", **kernel)
@@ -50,6 +56,14 @@ class SyntheticTrace:
         with opened as file:
             json.dump({**self.meta, "traceEvents": self.events}, file, separators=separators)
         return path
+
+
+def on_the_host(*events, **meta):
+    """A process without a GPU: the name, begin and duration of operators (aten::mul), ranges and steps."""
+    trace = SyntheticTrace(**meta)
+    for name, begin, duration in events:
+        trace.event("cpu_op" if "::" in name else "user_annotation", name, begin, duration)
+    return trace
 
 
 def two_streams():

@@ -1,6 +1,7 @@
 """The smallest networks that a test trains, and small pictures in folders."""
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 from torch import nn
@@ -21,10 +22,21 @@ def noisy_pictures(folder, sizes, suffix="png", **options):
     return folder
 
 
+def assert_close(losses, right, tolerance, where):
+    """Compares the losses of a step with the right ones, by name."""
+    for name, loss in right.items():
+        assert float(losses[name]) == pytest.approx(float(loss), rel=tolerance), (name, where)
+
+
 def one_block(norm):
     """A ResNet of one block, always with the same weights."""
     torch.manual_seed(0)
     return ResnetGenerator(1, 4, norm)
+
+
+def album_of(folder, n, height, width, places=("trainA", "trainB")):
+    """A folder with so many pictures of noise in each of its folders, always the same."""
+    return noisy_pictures(folder, dict.fromkeys(places, n * [(height, width)]))
 
 
 def two_layers():

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 import psutil
-import torch
+from tiny import album_of
 
-from labkit.data.images import write_picture
 from labkit.training import checkpoints
 
 TRAIN = "train --size 24 --generator resnet_3blocks --ngf 4 --ndf 4 --batch-size 4 --decay-steps 0 --save-minutes 0"
@@ -17,12 +16,8 @@ TRAIN = "train --size 24 --generator resnet_3blocks --ngf 4 --ndf 4 --batch-size
 
 def command(folder: Path, steps: int) -> list[str]:
     """labkit's arguments for a run that saves after every step, on a few pictures, which are made if need be."""
-    for domain in ("trainA", "trainB"):
-        (folder / "data" / domain).mkdir(parents=True, exist_ok=True)
-        for i in range(3):
-            noise = torch.rand(3, 28, 28, generator=torch.Generator().manual_seed(i)).mul(255).to(torch.uint8)
-            write_picture(noise, folder / "data" / domain / f"{i}.png")
-    where = ["--workers", "1", "--device", "cpu", "--data", str(folder / "data"), "--out", str(folder)]
+    data = album_of(folder / "data", 3, 28, 28)
+    where = ["--workers", "1", "--device", "cpu", "--data", str(data), "--out", str(folder)]
     return [*TRAIN.split(), "--steps", str(steps), *where]
 
 

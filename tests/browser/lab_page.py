@@ -78,10 +78,6 @@ class LabPage:
         self._wait("look.done", LONGEST_RUN_S)
         assert self.page.evaluate("look.done") == "yes"
 
-    def outputs(self) -> list[dict[str, Any]]:
-        """Of each cell: whether it has code, whether that ran, its errors, the number of its figures."""
-        return self.page.evaluate("look.outputs()")
-
     def theme(self, name: str) -> None:
         """Changes the theme: "JupyterLab Light" or "JupyterLab Dark"."""
         self.page.evaluate("name => look.theme(name)", name)
@@ -123,18 +119,6 @@ class LabPage:
         self.page.evaluate("async (name) => void (await jupyterapp.commands.execute(name))", name)
         time.sleep(1)
 
-    def graphs(self, cell: ElementHandle) -> list[ElementHandle]:
-        """The figures of a cell."""
-        return cell.query_selector_all(".js-plotly-plot")
-
-    def marks(self, graph: ElementHandle) -> int:
-        """How many lines, bars and pictures a figure shows."""
-        return graph.evaluate("graph => look.marks(graph)")
-
-    def wide(self, number: int) -> list[str]:
-        """The parts of a cell that are wider than their place."""
-        return self.page.evaluate("number => look.wide(look.cell(number))", number)
-
     def picture(self, graph: ElementHandle) -> tuple[Image.Image, tuple[float, ...]]:
         """The window, scrolled to a figure, and the figure's place in it: left, top, right, bottom, in pixels."""
         graph.scroll_into_view_if_needed()
@@ -143,10 +127,6 @@ class LabPage:
             "(graph.closest('.jp-OutputArea-child').getBoundingClientRect())"
         )
         return Image.open(io.BytesIO(self.page.screenshot())).convert("RGB"), place
-
-    def texts(self, graph: ElementHandle) -> list[dict[str, Any]]:
-        """The texts of a figure, with their colours, and their places in the window."""
-        return graph.evaluate("graph => look.texts(graph)")
 
     def moves(self, cell: ElementHandle) -> Iterator[tuple[str, bool]]:
         """Moves each control of a cell's widgets to other positions: its name, and whether the figure changed.

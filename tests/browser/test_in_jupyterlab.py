@@ -73,7 +73,7 @@ def test_a_reader_sees_every_figure_and_moves_every_widget(open_notebook, notebo
     OUT.mkdir(parents=True, exist_ok=True)
     lab = open_notebook(notebook.name)
     lab.run()
-    cells = lab.outputs()
+    cells = lab.page.evaluate("look.outputs()")
     faults = [f"cell {number}: {error}" for number, cell in enumerate(cells) for error in cell["errors"]]
     faults += [f"cell {number} did not run" for number, cell in enumerate(cells) if cell["code"] and not cell["ran"]]
     for theme, name in THEMES.items():
@@ -81,10 +81,12 @@ def test_a_reader_sees_every_figure_and_moves_every_widget(open_notebook, notebo
         for number, cell in enumerate(cells):
             if theme == "dark" and not cell["figures"]:
                 continue  # JupyterLab's own business
-            graphs = lab.graphs(box := lab.cell(number, cell["figures"]))
+            box = lab.cell(number, cell["figures"])
+            graphs = box.query_selector_all(".js-plotly-plot")
             where = f"{theme}, cell {number}"
-            faults += [f"{where}: {part}" for part in lab.wide(number)]
-            shown = [graph for graph in graphs if lab.marks(graph)]
+            wide = lab.page.evaluate("number => look.wide(look.cell(number))", number)
+            faults += [f"{where}: {part}" for part in wide]
+            shown = [graph for graph in graphs if graph.evaluate("graph => look.marks(graph)")]
             if not len(graphs) == len(shown) == cell["figures"]:
                 faults.append(f"{where}: {cell['figures']} figures, {len(graphs)} are there, {len(shown)} drawn")
             for place, graph in enumerate(shown):
@@ -128,4 +130,4 @@ def see(lab, graph, name: str) -> list[str]:
     window, place = lab.picture(graph)
     left, top, right, bottom = place
     window.crop((left, max(top, 0), right, min(bottom, window.height))).save(OUT / f"{name}.png")
-    return illegible(window, lab.texts(graph))
+    return illegible(window, graph.evaluate("graph => look.texts(graph)"))

@@ -5,10 +5,10 @@ import doctest
 import pytest
 import synthetic_trace
 import torch
+from tiny import album_of
 
 import labkit
 import labtrace
-from labkit.data.images import write_picture
 
 OF_LABKIT = "CycleGAN make_step fruit folders linear_schedule fit translate export speedups".split()
 SHOWN = [*(getattr(labkit, name) for name in OF_LABKIT), labtrace.Trace]
@@ -18,10 +18,7 @@ SHOWN = [*(getattr(labkit, name) for name in OF_LABKIT), labtrace.Trace]
 def here(tmp_path, monkeypatch):
     """A working folder with photos and a trace."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("trainA", "trainB"):
-        (tmp_path / "photos" / folder).mkdir(parents=True)
-        for number in range(2):
-            write_picture(torch.full((3, 40, 48), 99, dtype=torch.uint8), tmp_path / f"photos/{folder}/{number}.png")
+    album_of(tmp_path / "photos", 2, 40, 48)
     synthetic_trace.two_streams().save(tmp_path / "trace.json")
 
 

@@ -5,12 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
-from tiny import TINY
+from tiny import TINY, album_of
 
 import labkit
-from labkit.data.images import write_picture
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "library.md").read_text() + (DOCS / "extending.md").read_text()
@@ -33,8 +31,7 @@ def test_the_program_runs(title, tmp_path, monkeypatch):
     monkeypatch.setattr(labkit, "fruit", functools.partial(labkit.fruit, n=6))
     monkeypatch.setattr(labkit, "folders", lambda path, size: labkit.data.folders.folders(path, size=32))
     monkeypatch.chdir(tmp_path)
-    for place in ("trainA", "trainB", "testA"):
-        write_picture(torch.randint(255, (3, 36, 40), dtype=torch.uint8), tmp_path / "photos" / place / "1.png")
+    album_of(tmp_path / "photos", 2, 36, 40, ("trainA", "trainB", "testA"))
     program = PROGRAMS[title].replace("range(100)", "range(2)").replace("== 50", "== 0").replace("128, 128", "32, 32")
     defined = {"__name__": "__main__"}
     exec(program, defined)

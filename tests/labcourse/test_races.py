@@ -54,9 +54,12 @@ class Right:
                 pictures.record_stream(self.main)
 
 
-class NoFork(Right):
-    def fork(self):
-        pass
+def without(step, answer=Right):
+    """An answer that leaves one step out."""
+    return type(f"{answer.__name__} without {step}", (answer,), {step: lambda self, *cycles: None})
+
+
+NoFork, NoJoin, NoCast = (without(step) for step in ("fork", "join", "cast"))
 
 
 class OwnInputs(NoFork):
@@ -64,11 +67,6 @@ class OwnInputs(NoFork):
 
     def cycle(self, go, back, real, other):
         return super().cycle(go, back, torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32))
-
-
-class NoJoin(Right):
-    def join(self):
-        pass
 
 
 class Overwrites(Right):
@@ -82,11 +80,6 @@ class RecordedOnTheWrongStream(Right):
         for side, cycle in zip(self.sides, cycles, strict=True):
             for pictures in cycle:
                 pictures.record_stream(side)
-
-
-class NoCast(Right):
-    def cast(self):
-        pass
 
 
 class CastAfterTheFork(Right):
@@ -122,8 +115,7 @@ class Synchronize(Right):
     def fork(self):
         torch.cuda.synchronize()
 
-    def join(self):
-        torch.cuda.synchronize()
+    join = fork
 
 
 class SynchronizeEach(Right):
@@ -132,9 +124,7 @@ class SynchronizeEach(Right):
             side.synchronize()
 
 
-class SynchronizeOnly(Synchronize):
-    def mark(self, cycles):
-        pass
+SynchronizeOnly = without("mark", Synchronize)
 
 
 class OneTooMany(Right):

@@ -26,8 +26,14 @@ def public_trace():
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory):
-    """A function that saves a synthetic trace and opens it."""
-    return lambda synthetic: labtrace.Trace(synthetic.save(tmp_path_factory.mktemp("trace") / "trace.json"))
+    """A function that saves a synthetic trace and opens it; several are ranks in one folder."""
+
+    def opened(*ranks):
+        folder = tmp_path_factory.mktemp("trace")
+        files = [trace.save(folder / f"trace{number or ''}.json") for number, trace in enumerate(ranks)]
+        return labtrace.Trace(folder if len(files) > 1 else files[0])
+
+    return opened
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +52,5 @@ def on_a_cpu(load):
 
 
 @pytest.fixture
-def ranks(tmp_path):
-    for number, trace in enumerate(synthetic_trace.two_ranks()):
-        trace.save(tmp_path / f"rank{number}.json")
-    return labtrace.Trace(tmp_path)
+def ranks(load):
+    return load(*synthetic_trace.two_ranks())

@@ -59,8 +59,7 @@ def busy(begin=0):
     for step in range(5):
         begin += 4100
         trace.range(f"ProfilerStep#{step}", begin, 900)
-        for number in range(40):
-            trace.launch(begin + 20 * number, begin + 30 + 101 * number, 100)
+        trace.launches(40, begin, begin + 30, 100, every=20, gpu_every=101)
         trace.call(begin + 800, 3276, "cudaDeviceSynchronize")
     return trace
 
@@ -96,10 +95,7 @@ def test_kernels_that_begin_after_the_host_waited_for_them_have_another_clock(tm
 
 
 def test_kernels_an_hour_after_all_calls_have_another_clock(tmp_path):
-    trace = SyntheticTrace()
-    for number in range(20):
-        trace.launch(100 * number, 100 * number + 3.6e9, 80)
-    opened = Trace(trace.save(tmp_path / "trace.json"))
+    opened = Trace(SyntheticTrace().launches(20, 0, 3.6e9, 80, every=100).save(tmp_path / "trace.json"))
     assert opened.audit()[["what", "events"]].values.tolist() == [
         ["events a minute or more away from all others: a wrong time", 20]
     ]
@@ -108,9 +104,9 @@ def test_kernels_an_hour_after_all_calls_have_another_clock(tmp_path):
 
 def test_a_wait_for_one_of_two_streams_says_nothing_of_the_other(tmp_path):
     trace = SyntheticTrace()
+    trace.launches(20, 0, 10, 30, every=1000)
+    trace.launches(20, 5, 500, 300, every=1000, stream=20)  # after the next call
     for number in range(20):
-        trace.launch(1000 * number, 1000 * number + 10, 30)
-        trace.launch(1000 * number + 5, 1000 * number + 500, 300, stream=20)  # after the next call
         trace.call(1000 * number + 40, 20, "cudaStreamSynchronize")
     assert Trace(trace.save(tmp_path / "trace.json")).audit().empty
 
@@ -148,11 +144,15 @@ def graphs(lost=()):
     trace = SyntheticTrace()
     for step in range(10):
         trace.range(f"ProfilerStep#{step}", 3000 * step, 2100)
-        graph = trace.call(3000 * step + 50, 20, "cudaGraphLaunch")
-        for number in range(40):
-            if (step, number) not in lost:
-                trace.kernel(3000 * step + 100 + 50 * number, 48, graph, name=f"g{number}")
+        replay(trace, 3000 * step + 50, [number for number in range(40) if (step, number) not in lost], 50)
     return trace
+
+
+def replay(trace, begin, numbers, every):
+    """A graph of kernels with these numbers, which begin after 50 us, one `every` so many."""
+    graph = trace.call(begin, 20, "cudaGraphLaunch")
+    for number in numbers:
+        trace.kernel(begin + 50 + every * number, every - 2, graph, name=f"g{number}")
 
 
 LOST = {
@@ -175,9 +175,7 @@ def test_kernels_that_replays_of_a_graph_lost_are_found(tmp_path, lost):
 def test_a_smaller_graph_in_each_step_is_another_graph(tmp_path):
     trace = graphs()
     for step in range(10):
-        graph = trace.call(3000 * step + 2080, 10, "cudaGraphLaunch")
-        for number in range(20):
-            trace.kernel(3000 * step + 2110 + 40 * number, 38, graph, name=f"g{number}")
+        replay(trace, 3000 * step + 2080, range(20), 40)
     assert Trace(trace.save(tmp_path / "trace.json")).audit().empty
 
 

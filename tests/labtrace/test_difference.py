@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from synthetic_trace import SyntheticTrace
+from synthetic_trace import SyntheticTrace, on_the_host
 
 from labtrace import Trace
 from labtrace.errors import LabError
@@ -211,11 +211,9 @@ def test_by_operator_its_calls_are_counted_however_many_kernels_each_launches(tm
     assert table[["count", "us", "count_other", "us_other", "change"]].to_numpy().tolist() == [[1, 80, 1, 40, "faster"]]
 
 
-def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, tmp_path):
-    slower = SyntheticTrace()
-    slower.range("ProfilerStep#0", 0, 80)
-    slower.operator("aten::conv2d", 0, 60)
-    compared = comparison(on_a_cpu.ranks, Trace(slower.save(tmp_path / "slower.json")).ranks)
+def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, load):
+    slower = on_the_host(("ProfilerStep#0", 0, 80), ("aten::conv2d", 0, 60))
+    compared = comparison(on_a_cpu.ranks, load(slower).ranks)
     assert compared.words.startswith("A step took 50 us and takes 80: 1.60 times slower. A single step")
     table = compared.tables["operator"].set_index("operator")
     assert table.loc["aten::conv2d", ["before_us", "after_us", "change"]].tolist() == [30, 60, "slower"]
@@ -223,27 +221,24 @@ def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, tmp_pat
 
 def test_where_some_steps_take_much_longer_the_means_are_told_too(load):
     """As with five loader workers: the median step does not wait."""
-    steady, stalled = SyntheticTrace(), SyntheticTrace()
+    steady, stalled = [], []
     for number in range(10):
-        steady.event("user_annotation", f"ProfilerStep#{number}", 20_000 * number, 20_000)
         took = 200_000 if number % 5 == 4 else 5_000
-        stalled.event("user_annotation", f"ProfilerStep#{number}", 300_000 * number, took)
-        for trace, begin in ((steady, 20_000 * number), (stalled, 300_000 * number)):
-            trace.operator("aten::mm", begin, 1000)
-    words = comparison(load(steady).ranks, load(stalled).ranks).words
+        for events, begin, us in ((steady, 20_000 * number, 20_000), (stalled, 300_000 * number, took)):
+            events += [(f"ProfilerStep#{number}", begin, us), ("aten::mm", begin, 1000)]
+    words = comparison(*(load(on_the_host(*events)).ranks for events in (steady, stalled))).words
     assert words.startswith("A step took 20 ms and takes 5: 4.00 times faster. These are medians, and some steps take")
     assert "much longer: the means are 20 and 44 ms." in words
 
 
 def test_without_an_operator_work_on_the_processor_is_named_by_its_kind(load):
     """As it is by kind, and in the steps that each verdict is about."""
-    trace, begin = SyntheticTrace(), 0
+    events, begin = [], 0
     for number, pause in enumerate([2000, 2000, 2000, 2000, 60_000]):
-        trace.event("user_annotation", f"ProfilerStep#{number}", begin, 1500 + pause)
-        trace.event("user_annotation", "enumerate(DataLoader)#_Iter.__next__", begin, 900)
-        trace.operator("aten::mm", begin + 1000, 500)
+        events += [(f"ProfilerStep#{number}", begin, 1500 + pause), ("aten::mm", begin + 1000, 500)]
+        events.append(("enumerate(DataLoader)#_Iter.__next__", begin, 900))
         begin += 1500 + pause
-    ranks = load(trace).ranks
+    ranks = load(on_the_host(*events)).ranks
     tables = comparison(ranks, ranks).tables
     expected = {"data loading": 900, "Python and dispatch": 100, "work outside of PyTorch": 2000}
     for by, product in (("kind", "matrix products"), ("operator", "aten::mm")):

@@ -43,10 +43,7 @@ def test_the_timeline_has_host_and_streams_as_lanes(two_streams):
 
 
 def test_a_timeline_is_thinned_truly_and_says_so(load):
-    trace = SyntheticTrace()
-    for number in range(2000):
-        trace.launch(number * 10, number * 10 + 5, 4)
-    trace = load(trace)
+    trace = load(SyntheticTrace().launches(2000, 0, 5, 4, every=10))
     figure = timeline(trace, 0, 20_000)
     drawn = [time for bar in figure.data for time in bar.x]
     assert len(drawn) <= MOST_BARS and sum(drawn) == pytest.approx(2000 * (4 + 4) / 1e3)

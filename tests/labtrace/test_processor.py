@@ -3,26 +3,22 @@
 import re
 
 import pytest
-from synthetic_trace import SyntheticTrace
+from synthetic_trace import SyntheticTrace, on_the_host
 
 import labtrace
 from labtrace import TraceError
+
+STEP = ("ProfilerStep#3", 0, 100)
 
 
 @pytest.fixture
 def step_of_100(load):
     """A step of 100 us: 60 in a convolution with a copy of 10, 20 loading data, 10 in the optimiser, 10 in none."""
-    trace = SyntheticTrace()
-    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
-    trace.event("user_annotation", "enumerate(DataLoader)#_Iter.__next__", 0, 20)
-    trace.operator("aten::stack", 5, 10)
-    trace.operator("aten::conv2d", 20, 60)
-    trace.operator("aten::mkldnn_convolution", 25, 50)
-    trace.operator("aten::copy_", 30, 10)
-    trace.event("user_annotation", "Optimizer.step#Adam.step", 80, 15)
-    trace.operator("aten::mul", 82, 10)
-    trace.operator("aten::mul", 150, 900)  # after the step
-    return load(trace)
+    loading = ("enumerate(DataLoader)#_Iter.__next__", 0, 20), ("aten::stack", 5, 10)
+    network = ("aten::conv2d", 20, 60), ("aten::mkldnn_convolution", 25, 50), ("aten::copy_", 30, 10)
+    optimiser = ("Optimizer.step#Adam.step", 80, 15), ("aten::mul", 82, 10)
+    after_the_step = ("aten::mul", 150, 900)
+    return load(on_the_host(STEP, *loading, *network, *optimiser, after_the_step))
 
 
 def test_each_instant_of_a_step_has_one_kind(step_of_100):
@@ -35,10 +31,8 @@ def test_each_instant_of_a_step_has_one_kind(step_of_100):
 
 
 def test_of_a_step_that_was_cut_the_recorded_part_counts(load):
-    trace = SyntheticTrace(labkit={"whole_steps": 0})
-    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
-    trace.event("user_annotation", "Optimizer.step#LBFGS.step", 0, 9000)  # until the profiler has stopped
-    trace.operator("aten::mm", 0, 100)
+    until_the_profiler_has_stopped = ("Optimizer.step#LBFGS.step", 0, 9000)
+    trace = on_the_host(STEP, until_the_profiler_has_stopped, ("aten::mm", 0, 100), labkit={"whole_steps": 0})
     row = load(trace).summary().iloc[0]
     assert row["wall_us"] == 100 and row["why"].startswith("It took 0.1 ms.")
 
@@ -64,44 +58,33 @@ def test_16_bits_are_no_advice_where_they_are_used_already(load, number, advice)
 
 
 def test_a_second_kind_of_half_the_size_leaves_no_one_cause(load):
-    trace = SyntheticTrace()
-    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
-    trace.operator("aten::addmm", 0, 40)
-    trace.operator("aten::mul", 40, 60)
+    trace = on_the_host(STEP, ("aten::addmm", 0, 40), ("aten::mul", 40, 60))
     assert load(trace).summary()["bound_by"].tolist() == ["several"]
 
 
 def test_an_optimiser_that_runs_the_step_itself_counts_only_after_the_backward_pass(load):
-    trace = SyntheticTrace()
-    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
-    trace.event("user_annotation", "Optimizer.step#Adam.step", 0, 100)
-    trace.operator("aten::addmm", 0, 30)
-    trace.operator("autograd::engine::evaluate_function: AddmmBackward0", 30, 50)
-    trace.operator("aten::mm", 30, 50)
-    trace.operator("aten::mul", 80, 20)
+    backward = ("autograd::engine::evaluate_function: AddmmBackward0", 30, 50), ("aten::mm", 30, 50)
+    optimiser = ("Optimizer.step#Adam.step", 0, 100)
+    trace = on_the_host(STEP, optimiser, ("aten::addmm", 0, 30), *backward, ("aten::mul", 80, 20))
     assert load(trace).processor().set_index("kind")["us"].to_dict() == {"matrix products": 80, "optimiser": 20}
 
 
 def test_a_long_stretch_without_an_operator_is_the_script_s_own_work(load):
-    trace = SyntheticTrace()
-    trace.event("user_annotation", "ProfilerStep#3", 0, 8000)
-    trace.operator("aten::mul", 1000, 1000)
-    trace.event("user_annotation", "Optimizer.step#Adam.step", 6000, 2000)
+    optimiser = ("Optimizer.step#Adam.step", 6000, 2000)
+    trace = on_the_host(("ProfilerStep#3", 0, 8000), ("aten::mul", 1000, 1000), optimiser)
     times = {"work outside of PyTorch": 4000, "Python and dispatch": 1000, "pointwise and other": 1000}
     assert load(trace).processor().set_index("kind")["us"].to_dict() == times | {"optimiser": 2000}
 
 
 def in_steps(walls, least=500, waits="", **meta):
     """Steps that take so long: a matrix product, but in steps of at least `least` nothing, or a range of this name."""
-    trace, begin = SyntheticTrace(**meta), 0
+    events, begin = [], 0
     for number, took in enumerate(walls):
-        trace.event("user_annotation", f"ProfilerStep#{number}", begin, took)
-        if took < least:
-            trace.operator("aten::mm", begin, took)
-        elif waits:
-            trace.event("user_annotation", waits, begin, took)
+        events.append((f"ProfilerStep#{number}", begin, took))
+        if took < least or waits:
+            events.append(("aten::mm" if took < least else waits, begin, took))
         begin += took
-    return trace
+    return on_the_host(*events, **meta)
 
 
 ONCE = [
@@ -163,29 +146,26 @@ CORES = [
 @pytest.mark.parametrize(("threads", "measured", "us", "until", "verdict", "advice"), CORES)
 def test_cores_that_it_had_and_could_have_had_are_named(load, threads, measured, us, until, verdict, advice):
     stamp = zip(("cores_busy", "thread_worked", "thread_waited"), measured, strict=False)  # the last on Linux
-    trace = SyntheticTrace(labkit={"threads": threads, "cores": 4, **dict(stamp)})
-    trace.event("user_annotation", "ProfilerStep#3", 0, 5000)
-    for begin in range(0, until, us):
-        trace.operator("aten::mm", begin, us)
-    row = load(trace).summary().squeeze()
+    operators = [("aten::mm", begin, us) for begin in range(0, until, us)]
+    labkit = {"threads": threads, "cores": 4, **dict(stamp)}
+    row = load(on_the_host(("ProfilerStep#3", 0, 5000), *operators, labkit=labkit)).summary().squeeze()
     assert re.match(verdict, row["verdict"])
     busy = f" kept {measured[0]} of 4 cores busy (torch.get_num_threads() is {threads})."
     assert row["why"].endswith(busy + advice)
 
 
 def test_without_steps_the_whole_recording_counts(load):
-    trace = SyntheticTrace()
-    trace.operator("aten::mul", 10, 30)
-    trace.operator("aten::mkldnn_rnn_layer_backward", 70, 30)
-    table = load(trace).processor().set_index("kind")
+    table = (
+        load(on_the_host(("aten::mul", 10, 30), ("aten::mkldnn_rnn_layer_backward", 70, 30)))
+        .processor()
+        .set_index("kind")
+    )
     assert table["us"].to_dict() == {"matrix products": 30, "pointwise and other": 30, "Python and dispatch": 30}
     assert table["us_per_step"].isna().all()
 
 
 def test_two_threads_do_not_count_an_instant_twice(load):
-    trace = SyntheticTrace()
-    trace.event("user_annotation", "ProfilerStep#3", 0, 100)
-    trace.operator("aten::mm", 0, 100)
+    trace = on_the_host(STEP, ("aten::mm", 0, 100))
     trace.operator("aten::mul", 50, 50, tid=9)
     assert load(trace).processor()["us"].sum() == 100
 

@@ -93,20 +93,14 @@ def shuffled(trace):
     trace.events = [trace.events[place] for place in np.random.default_rng(0).permutation(len(trace.events))]
 
 
-def every(categories, **changes):
+def every(categories, arguments=False, **changes):
+    """Changes values of all events in these categories, or of their arguments."""
+
     def change(trace):
         for event in trace.events:
             if event["cat"] in categories:
-                event |= {name: of(event[name]) for name, of in changes.items()}
-
-    return change
-
-
-def with_arguments(categories, **changes):
-    def change(trace):
-        for event in trace.events:
-            if event["cat"] in categories:
-                event["args"] |= {name: of(event["args"][name]) for name, of in changes.items()}
+                changed = event["args"] if arguments else event
+                changed |= {name: of(changed[name]) for name, of in changes.items()}
 
     return change
 
@@ -122,8 +116,8 @@ HARMLESS = {
     "a range that looks like GPU work": lambda trace: trace.range("ProfilerStep#x", 0, 900),
     "no operators": lambda trace: without(trace, "cpu_op"),
     "a rank that is no number": lambda trace: trace.meta.update(distributedInfo={"rank": "first"}),
-    "correlations as fractions": with_arguments([*ON_GPU, "cuda_runtime"], correlation=float),
-    "streams as texts": with_arguments(ON_GPU, stream=str),
+    "correlations as fractions": every([*ON_GPU, "cuda_runtime"], True, correlation=float),
+    "streams as texts": every(ON_GPU, True, stream=str),
     "times as texts": every([*ON_GPU, "cuda_runtime"], ts=str, dur=str),
     "threads as texts": every(["cpu_op"], tid=str, pid=str),
     "counters beside the kernels": lambda trace: trace.event("cuda_profiler_range", "__autorange__", 0, 500),
@@ -270,9 +264,7 @@ def test_each_gpu_of_a_process_is_a_rank(tmp_path):
 
 
 def test_a_gpu_that_a_process_hardly_used_has_no_verdict(tmp_path):
-    trace = SyntheticTrace()
-    for number in range(50):
-        trace.launch(10 * number, 100 * number + 10, 100)
+    trace = SyntheticTrace().launches(50, 0, 10, 100, every=10, gpu_every=100)
     correlation = trace.call(20)
     trace.event("gpu_memset", "Memset (Device)", 30, 1, pid=1, tid=7, stream=7, correlation=correlation)
     busy, idle = Trace(trace.save(tmp_path / "trace.json")).summary().to_dict("records")

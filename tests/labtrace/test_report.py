@@ -21,9 +21,7 @@ def figures(text):
 
 
 def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_path):
-    trace = SyntheticTrace()
-    for number in range(30):
-        trace.launch(200 * number, 200 * number + 10, 100)
+    trace = SyntheticTrace().launches(30, 0, 10, 100, every=200)
     trace.call(210)
     text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
     parts = ["launches whose kernel is missing", "<b>As far as this recording tells, the GPU"]
@@ -59,13 +57,9 @@ def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
     assert [row["rank"] for row in found["kernels"]] == [0] * 20 + [1] * 20
 
 
-def test_what_several_ranks_have_in_common_is_said_once(tmp_path):
-    for number in range(4):
-        trace = SyntheticTrace(rank=number)
-        for place in range(50):
-            trace.launch(20 * place, 100 + 50 * place, 49 - (number == 2))
-        trace.save(tmp_path / f"{number}.json")
-    folder = Trace(tmp_path)
+def test_what_several_ranks_have_in_common_is_said_once(load):
+    each = [(SyntheticTrace(rank=number), 48 if number == 2 else 49) for number in range(4)]
+    folder = load(*(trace.launches(50, 0, 100, us, every=20, gpu_every=50) for trace, us in each))
     said = report.report_text(folder)
     assert said.startswith("All 4 ranks: The GPU is busy 96 to 98% of the time")
     assert said.count("SIMULATED") == said.count("could bring") == 1 and "straggler" not in said
@@ -120,9 +114,7 @@ def test_recordings_that_cannot_be_compared_are_reported_nevertheless(two_stream
 
 
 def test_work_is_worth_its_half_and_what_is_worth_nothing_is_not_told(tmp_path):
-    trace = SyntheticTrace()
-    for number in range(2000):
-        trace.launch(5 * number, 100 + 50 * number, 50)
+    trace = SyntheticTrace().launches(2000, 0, 100, 50, every=5, gpu_every=50)
     trace.launch(20_000, 100_100, 1, name="relu")
     text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
     table = text[text.index("What to try") :].partition("</table>")[0]

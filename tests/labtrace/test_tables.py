@@ -144,10 +144,7 @@ def test_kernels_of_the_autograd_thread_belong_to_the_range_round_it(load):
 
 def gpu_bound():
     """97 of 100 kernels wait for more than 100 us, while the GPU is idle for 2% of the time."""
-    trace = SyntheticTrace()
-    for number in range(100):
-        trace.launch(number * 5, 40 + number * 50, 49)
-    return trace
+    return SyntheticTrace().launches(100, 0, 40, 49, every=5, gpu_every=50)
 
 
 def test_long_delays_on_a_busy_gpu_are_not_the_host_s_fault(load):
@@ -164,10 +161,9 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 @pytest.mark.parametrize("waiting_in", ["labkit: generators forward", "labkit: data", LOADER])
 def test_short_delays_on_an_idle_gpu_are_its_fault_or_that_of_loading_data(load, waiting_in):
     """Every kernel begins as soon as it is launched and runs for 10 of 100 us."""
-    trace, loading = SyntheticTrace(), "forward" not in waiting_in
+    trace, loading = SyntheticTrace().launches(100, 0, 5, 10, every=100), "forward" not in waiting_in
     for number in range(100):
         trace.range(waiting_in, number * 100 + 10, 85)
-        trace.launch(number * 100, number * 100 + 5, 10)
     verdict = load(trace).summary().iloc[0]
     assert verdict["long_delays_of_kernels"] == 0 and verdict["idle_of_wall"] == pytest.approx(0.9, abs=0.01)
     assert verdict["bound_by"] == ("data" if loading else "host")
@@ -182,9 +178,7 @@ def test_copies_bind_by_memory_and_gaps_without_reason_are_unknown(load):
     copying.copy(0, 10, 90)
     copying.launch(5, 100, 10)
     assert load(copying).summary()["bound_by"].item() == "memory"
-    waiting = SyntheticTrace()
-    for number in range(3):
-        waiting.launch(number * 10, 100 + number * 200, 10)
+    waiting = SyntheticTrace().launches(3, 0, 100, 10, every=10, gpu_every=200)
     assert load(waiting).summary()["bound_by"].item() == "unknown"
 
 

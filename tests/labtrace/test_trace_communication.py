@@ -2,29 +2,24 @@
 
 import numpy as np
 import pytest
-from synthetic_trace import AUTOGRAD, SyntheticTrace, two_ranks
+from synthetic_trace import AUTOGRAD, SyntheticTrace, on_the_host, two_ranks
 from test_views import bars, told
 
 from labtrace import show
 from labtrace.replay.recorded_replay import ReplayWarning
 from labtrace.tables.communication import in_words
-from labtrace.trace import Trace
 
 GLOO_THREAD = 4250
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
 def on_gloo():
     """Two steps, 0-100 and 150-250; gloo in them 40-70 and 180-260, after them 300-400; PyTorch 10-60 and 150-190."""
-    trace = SyntheticTrace()
-    for number, begin in ((0, 0), (1, 150)):
-        trace.range(f"ProfilerStep#{number}", begin, 100)
-    trace.range("labkit: generators backward", 0, 100)
-    trace.operator("aten::conv2d", 10, 30)
-    trace.operator("aten::mul", 20, 10)  # within the other
+    ranges = ("ProfilerStep#0", 0, 100), ("ProfilerStep#1", 150, 100), ("labkit: generators backward", 0, 100)
+    in_each_other, handing_over = [("aten::conv2d", 10, 30), ("aten::mul", 20, 10)], ("c10d::allreduce_", 60, 5)
+    in_no_step = ("aten::add", 300, 100)
+    trace = on_the_host(*ranges, *in_each_other, handing_over, ("aten::add", 150, 40), in_no_step)
     trace.operator("aten::convolution_backward", 35, 25, tid=AUTOGRAD)
-    trace.operator("c10d::allreduce_", 60, 5)  # hands over
-    trace.operator("aten::add", 150, 40)
-    trace.operator("aten::add", 300, 100)  # in no step
     for begin, duration in ((40, 30), (180, 80), (300, 100)):
         trace.event("user_annotation", "gloo:all_reduce", begin, duration, tid=GLOO_THREAD)
     return trace
@@ -47,39 +42,39 @@ def test_no_microsecond_is_communication_and_waiting_at_once(ranks):
     assert ranks.summary()["cost_of_communication"][0] > costs["communication"] / 250, "with the waits"
 
 
-def test_collectives_at_the_same_time_do_not_count_an_instant_twice(tmp_path):
+def in_collectives(rank, *collectives):
+    """A rank that is in collectives: the call, begin, duration and stream of each."""
+    trace = SyntheticTrace(rank=rank)
+    for call, begin, duration, stream in collectives:
+        trace.launch(call, begin, duration, name=NCCL, stream=stream)
+    return trace
+
+
+def test_collectives_at_the_same_time_do_not_count_an_instant_twice(load):
     """Rank 0 is in both from 10 to 110; the last 20 of one and the last 30 of the other are the sending."""
-    for number, begins in enumerate([(10, 10), (90, 80)]):
-        trace = SyntheticTrace(rank=number)
-        for stream, begin in zip((20, 21), begins, strict=True):
-            trace.launch(1, begin, 110 - begin, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=stream)
-        trace.save(tmp_path / f"{number}.json")
-    table = Trace(tmp_path).communication()
+    early = in_collectives(0, (1, 10, 100, 20), (1, 10, 100, 21))
+    late = in_collectives(1, (1, 90, 20, 20), (1, 80, 30, 21))
+    table = load(early, late).communication()
     assert table["communication_us"].tolist() == [100, 30] and table["sending_us"].tolist() == [30, 30]
     assert table["waited_us"].tolist() == [70, 0] and table["straggler"].tolist() == [1, 1]
 
 
-def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, tmp_path):
+def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, load):
     assert in_words(ranks.communication()) == (
         "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the other one 0.1 ms, 40% of its time."
     )
-    two_ranks()[0].save(tmp_path / "alone.json")
-    alone = Trace(tmp_path / "alone.json").communication()
+    alone = load(two_ranks()[0]).communication()
     assert in_words(alone) == "" and alone["ranks"].item() == "1 of 1"
     trace = two_ranks()[1]
     trace.meta["distributedInfo"] = {"rank": 1, "world_size": 4}
-    one_of_four = Trace(trace.save(tmp_path / "one.json")).communication()
-    assert in_words(one_of_four).startswith("Only 1 of 4 ranks: communication contains the waiting")
+    assert in_words(load(trace).communication()).startswith("Only 1 of 4 ranks: communication contains the waiting")
 
 
-def test_who_waits_in_turn_has_waited_as_often(tmp_path):
+def test_who_waits_in_turn_has_waited_as_often(load):
     """Rank 0 spends less time in collectives, but each rank is the last one once."""
-    for number, durations in enumerate([(10, 50), (30, 45)]):
-        trace = SyntheticTrace(rank=number)
-        for place, duration in enumerate(durations):
-            trace.launch(place * 100, place * 100 + 10, duration, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
-        trace.save(tmp_path / f"{number}.json")
-    table = Trace(tmp_path).communication()
+    durations = enumerate([(10, 50), (30, 45)])
+    traces = [in_collectives(rank, (0, 10, one, 7), (100, 110, two, 7)) for rank, (one, two) in durations]
+    table = load(*traces).communication()
     assert table["waited_us"].tolist() == [5, 20] and table["straggler"].tolist() == [0, 0]
 
 
@@ -95,15 +90,13 @@ ADVICE = [(0, "Try larger buckets"), (70, "mostly to wait for other ranks. In ha
 
 
 @pytest.mark.parametrize(("late", "advice"), ADVICE)
-def test_on_a_cpu_a_rank_that_waits_for_others_is_told_so(tmp_path, late, advice):
+def test_on_a_cpu_a_rank_that_waits_for_others_is_told_so(load, late, advice):
+    traces = []
     for number, joins in enumerate((20, 20 + late)):
-        trace = SyntheticTrace(rank=number)
-        trace.range("ProfilerStep#0", 0, 110)
-        trace.operator("aten::mm", 0, joins)
-        trace.operator("c10d::allreduce_", joins, 110 - joins)
-        trace.event("user_annotation", "gloo:all_reduce", joins, 110 - joins, tid=GLOO_THREAD)
-        trace.save(tmp_path / f"rank{number}.json")
-    assert advice in Trace(tmp_path).summary()["verdict"][0]
+        handing_over = ("c10d::allreduce_", joins, 110 - joins)
+        traces.append(on_the_host(("ProfilerStep#0", 0, 110), ("aten::mm", 0, joins), handing_over, rank=number))
+        traces[-1].event("user_annotation", "gloo:all_reduce", joins, 110 - joins, tid=GLOO_THREAD)
+    assert advice in load(*traces).summary()["verdict"][0]
 
 
 def test_only_some_steps_have_only_their_communication(load):
@@ -112,8 +105,7 @@ def test_only_some_steps_have_only_their_communication(load):
 
 
 def test_without_steps_the_whole_recording_counts(load):
-    trace = SyntheticTrace()
-    trace.operator("aten::add", 0, 50)
+    trace = on_the_host(("aten::add", 0, 50))
     trace.event("user_annotation", "gloo:all_reduce", 40, 60, tid=GLOO_THREAD)
     row = load(trace).communication().iloc[0]
     assert row[["wall_us", "compute_us", "exposed_us"]].tolist() == [100, 50, 50]
@@ -129,12 +121,10 @@ def test_what_cannot_be_known_is_not_a_number(load, on_a_cpu, one_kernel):
     assert row[["communication_us", "hidden_us", "exposed_us", "share_of_wall"]].isna().all() and row["wall_us"] == 200
 
 
-def test_ranks_with_different_collectives_have_no_straggler(tmp_path):
-    for number, trace in enumerate(two_ranks()):
-        if number:
-            trace.launch(20, 300, 10, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL")
-        trace.save(tmp_path / f"{number}.json")
-    assert Trace(tmp_path).communication()[["waited_us", "straggler"]].isna().all(axis=None)
+def test_ranks_with_different_collectives_have_no_straggler(load):
+    one, other = two_ranks()
+    other.launch(20, 300, 10, name=NCCL)
+    assert load(one, other).communication()[["waited_us", "straggler"]].isna().all(axis=None)
 
 
 def test_the_view_divides_each_rank_s_time_and_marks_the_straggler(ranks):

@@ -116,9 +116,7 @@ def test_a_share_of_nothing_is_not_a_number_to_show(view, load):
 
 
 def test_remedies_are_bars_with_their_factor_and_advice_and_say_what_they_are(two_streams, load):
-    unplayable = SyntheticTrace()
-    for number in range(3):
-        unplayable.launch(number * 10, 100 + number * 200, 10)
+    unplayable = SyntheticTrace().launches(3, 0, 100, 10, every=10, gpu_every=200)
     figure = show.trace({"two": two_streams, "odd": load(unplayable)}, "remedies")
     table = two_streams.remedies().set_index("cause")
     (shown,) = figure.data

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from killing import same_weights
 
 import labkit
 from labkit.networks.codes import scaled
@@ -38,19 +39,13 @@ each_option = pytest.mark.parametrize("settings", OPTIONS.values(), ids=OPTIONS)
 
 def moved(step, real_a, real_b):
     """The networks that each player's update changes, by player."""
-    networks = dict(step.model.named_children())
-    changed = {}
-
-    update = type(step).update
+    changed, update = {}, type(step).update
 
     def watched(self, player):
-        before = copy.deepcopy({name: network.state_dict() for name, network in networks.items()})
+        before = copy.deepcopy(self.model)
         update(self, player)
-        changed[player] = {
-            name
-            for name, network in networks.items()
-            if any(not torch.equal(weight, before[name][key]) for key, weight in network.state_dict().items())
-        }
+        networks = self.model.named_children()
+        changed[player] = {name for name, mine in networks if not same_weights(mine, getattr(before, name))}
 
     type(step).update = watched
     step(real_a, real_b)
@@ -95,10 +90,7 @@ def test_losses_are_what_the_networks_say(one, batch):
             "G_A": ((model.D_A(fake) - 1) ** 2).mean(),
             "D_A": (((model.D_A(code_b) - 1) ** 2).mean() + (model.D_A(fake) ** 2).mean()) / 2,
         }
-    losses = labkit.make_step(model)(real_a, real_b)
-    assert {name: loss.item() for name, loss in losses.items()} == pytest.approx(
-        {name: loss.item() for name, loss in expected.items()}, rel=1e-5
-    )
+    torch.testing.assert_close(labkit.make_step(model)(real_a, real_b), expected, rtol=1e-5, atol=0)
 
 
 def test_a_cycle_of_codes_ends_where_it_began(one, batch):
@@ -194,21 +186,3 @@ def test_the_least_size_can_be_trained_on_and_a_smaller_one_is_refused(one, batc
         step(*batch(size=24))
         with pytest.raises(labkit.LabkitError, match="20x20 pixels.*discriminator of.*at least 24"):
             step(*batch(size=20))
-
-
-BAD_SETTINGS = [
-    ({"judged": "code"}, "did you mean 'codes'"),
-    ({"consistency": "cycle"}, "needs a way back.*translators=2"),
-    ({"translators": 3}, "translators=3"),
-    ({"autoencoders": 0}, "autoencoders=0"),
-    ({"ngf": 1}, "ngf=1: .*at least 2"),
-    ({"blocks": 0}, "blocks=0: .*at least 1"),
-    ({"lambda_deviation": -1.0}, "lambda_deviation=-1.0: .*at least 0"),
-    ({"pool_size": -1}, "pool_size=-1: .*at least 0"),
-]
-
-
-@pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
-def test_settings_that_make_no_sense_are_refused(settings, message):
-    with pytest.raises(labkit.LabkitError, match=message):
-        labkit.DeviationGAN(**settings)

@@ -1,7 +1,7 @@
 """A step copied, made again after its model was moved, and run in a thread: it goes on as before, or says why not."""
 
 import copy
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -98,11 +98,8 @@ def test_runs_in_threads_equal_runs_one_after_the_other(tiny, fruit, batch, tmp_
     runs = {}
     for number in range(2):
         run(number, "main")
-    threads = [threading.Thread(target=run, args=(number, "thread")) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(run, range(2), ["thread"] * 2))
     for number in range(2):
         assert same_weights(runs["main", number].model, runs["thread", number].model)
         assert runs["main", number].losses == runs["thread", number].losses
