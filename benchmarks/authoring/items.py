@@ -41,7 +41,7 @@ FULL = {"generator": "resnet_9blocks"}
 TINY = dict(generator="resnet_3blocks", ngf=2, ndf=2, discriminator="n_layers", n_layers=1, pool_size=2)
 SIZES = {
     "cuda": SimpleNamespace(settings=FULL, pixels=256, large=16, rounds=(28, 100), updates=200),
-    "cpu": SimpleNamespace(settings=TINY, pixels=16, large=2, rounds=(28, 28), updates=6),
+    "cpu": SimpleNamespace(settings=TINY, pixels=16, large=2, rounds=(18, 18), updates=6),
 }
 EARLY = 4  # rounds after each further stack: should the next one end the process, there is something to compare
 GRAPHED, RECORDED, PAIRS = 3, 4, 20  # steps before a replay is looked at; steps recorded; pictures to train on
