@@ -34,7 +34,6 @@ NEW: Stack = ("graph", "nhwc", "batched", "fused_adam", "bf16")
 NEW_FLOAT32, STREAMS, COMPILED = NEW[:-1], (*NEW, "streams"), ("graph", "compile", *NEW[2:])
 LAUNCHED = NEW[1:]  # the same without its graph
 
-
 # Settings of CycleGAN, pixels of a picture's side, pictures of either domain in "batch 16", rounds to time there and in
 # "batch 1", and updates to train: of a GPU, and of a rehearsal.
 FULL = {"generator": "resnet_9blocks"}
