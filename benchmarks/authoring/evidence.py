@@ -84,8 +84,8 @@ def thin(source: Path, target: Path, stamp: Mapping, steps: int = KEPT_STEPS, bu
                     linked.add(arguments.get("correlation"))
         names = [event for event in events if event["ph"] == "M"]
         arrows = [event for event in events if event.get("cat") == "ac2g" and event["id"] in linked]
-        said = f"the last {kept} of {len(marks)} steps, without call stacks and launch geometry"
-        trace["labkit"] |= {**stamp, "thinned": said, "steps": kept}
+        text = f"the last {kept} of {len(marks)} steps, without call stacks and launch geometry"
+        trace["labkit"] |= {**stamp, "thinned": text, "steps": kept}
         write(trace | {"traceEvents": [*names, *thinned, *arrows]}, target)
         if target.stat().st_size <= budget:
             break

@@ -164,6 +164,7 @@ def in_turn(key: str, stacks: dict[str, Stack], recorded: dict[str, Stack], plai
         except Exception as error:
             steps.pop(label, None)
             row["fails"][label] = why(error)
+            synchronise()  # a GPU that has failed for good ends the process here, before it fails the next stack
             continue
         row["made"][label] = {"losses": losses, "setup_s": time.perf_counter() - began}
         for step in steps.values():
@@ -176,10 +177,9 @@ def in_turn(key: str, stacks: dict[str, Stack], recorded: dict[str, Stack], plai
     for label, stack in recorded.items():
         name = f"recording of {key}, {label}"
         if name not in place.rows and label not in row["fails"]:
-            if label not in steps:
-                steps[label] = place.step(stack)
-                warmed(steps[label], batch)
-            yield recording(place, name, stack, steps[label], batch)
+            step = steps.get(label) or place.step(stack)
+            warmed(step, batch)
+            yield recording(place, name, stack, step, batch)
 
 
 def warmed(step: Step, batch: Pair) -> dict[str, float]:
@@ -195,8 +195,9 @@ def warmed(step: Step, batch: Pair) -> dict[str, float]:
 
 def compared(row: dict) -> str:
     """Adds to a row the median of each stack, and how many times as fast it is as another, with a 95% interval."""
-    row["ms"] = {label: statistics.median(one[label] for one in row["rounds"] if label in one) for label in row["made"]}
-    for slow, fast in itertools.combinations(row["made"], 2):
+    labels = dict.fromkeys(label for one in row["rounds"] for label in one)
+    row["ms"] = {label: statistics.median(one[label] for one in row["rounds"] if label in one) for label in labels}
+    for slow, fast in itertools.combinations(labels, 2):
         both = [(one[slow], one[fast]) for one in row["rounds"] if {slow, fast} <= one.keys()]
         if len(both) >= 6:  # fewer give no interval
             faster = ratios(*map(list, zip(*both, strict=True)))

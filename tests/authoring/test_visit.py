@@ -96,18 +96,31 @@ def test_stacks_are_timed_in_turn_and_one_that_fails_costs_itself_alone(place):
     assert [[*one] for one in row["rounds"][:5]] == [["plain"]] * 4 + [["plain", "old"]]
     place.rows["batch 16"] = row = json.loads(json.dumps(row))  # as a call finds it that continues
     earlier = row["rounds"][:8]
-    [*_, said] = whole()
+    [*_, text] = whole()
     assert row["rounds"][:8] == earlier and len(row["rounds"]) == 10 and len(row["rounds"][-1]) == 3
     assert "no such" in row["fails"]["new"] and not row["begun"]
     middle, low, high = row["times_faster"]["old than plain"]
     assert low <= middle <= high and row["made"]["old"]["losses"]["G_A"] > 0
     recorded = place.rows["recording of batch 16, old"]
-    assert recorded["speedups"] == ("batched",) and recorded["file"] in said and recorded["batch_size"] == 2
+    assert recorded["speedups"] == ("batched",) and recorded["file"] in text and recorded["batch_size"] == 2
     as_measured = {**recorded, "settings": items.FULL, "size": 256}
     assert shipped_as(as_measured) == "resnet_9blocks_b2_batched.json.gz"
     assert (place.out / recorded["file"]).read_text() == "shapes: True"  # there is no graph
     assert "recording of batch 16, new" not in place.rows
     assert [*whole()] == [], "all is there"
+
+
+def test_a_gpu_that_has_failed_for_good_ends_the_process_and_fails_no_other_stack(place, monkeypatch):
+    def dead():
+        raise RuntimeError("an illegal memory access")
+
+    stacks = {"plain": (), "new": ("no such",), "compile": ("batched",)}
+    whole = items.in_turn("batch 16", stacks, {}, 1, place)
+    assert [next(whole), next(whole)][0] == "plain: begins"
+    monkeypatch.setattr(items, "synchronise", dead)
+    with pytest.raises(RuntimeError, match="illegal"):
+        list(whole)
+    assert [*place.rows["batch 16"]["fails"]] == ["new"]
 
 
 def test_the_plain_step_of_batch_1_is_in_every_fourth_round(place):
