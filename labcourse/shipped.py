@@ -1,4 +1,4 @@
-"""Measurements that are shipped with the lab in data/: GPU traces, results of surveys, and studies of training."""
+"""Measurements that are shipped with the lab in data/: GPU traces, timed steps, and studies of training."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def trace_name(generator: str, batch_size: int, speedups: Iterable[str]) -> str:
 
 
 def shipped_as(row: Mapping) -> str | None:
-    """`trace_name` for a row of a survey's results, or None for a trace that `gpu_trace` is never asked for."""
+    """`trace_name` for a row of a visit's results, or None for a trace that `gpu_trace` is never asked for."""
     if any(row[name] != value for name, value in GPU_TRACE_SETTINGS.items()):
         return None
     return trace_name(row["settings"]["generator"], row["batch_size"], row["speedups"])
@@ -111,7 +111,7 @@ def _recorded(name: str, speedups: tuple[str, ...], batch_size: int, generator: 
 
 
 def gpu_steps(device: str = "h200") -> pandas.DataFrame:
-    """Every step that a survey timed on a GPU, against CycleGAN's plain step in turn in the same process.
+    """Every step that `labkit.compare` timed on a GPU, against CycleGAN's plain step in turn in the same process.
 
     | column | unit | meaning |
     |---|---|---|

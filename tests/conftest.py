@@ -34,9 +34,9 @@ LONG = (
     "test_compare_catches",
     "test_speedrun",
     "test_speedups",
-    "test_survey",
     "test_sweep",
     "test_torchrun",
+    "test_visit",
 )
 
 

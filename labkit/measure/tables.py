@@ -1,4 +1,4 @@
-"""The table of a comparison, and the results of a survey, as files."""
+"""The table of a comparison, and the results of a visit to a GPU, as files."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def read_table(path: Path | str) -> pandas.DataFrame:
 
 
 def write_results(content: dict, path: Path) -> None:
-    """Writes a table's JSON or a survey's results. If that fails, raises `LabkitError` and keeps the old file."""
+    """Writes a table's JSON or a visit's results. If that fails, raises `LabkitError` and keeps the old file."""
     with atomic_write(path) as part:
         part.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 def read_results(path: Path, version: int = SURVEY_FORMAT) -> dict:
-    """The JSON of a file in this format, by default the results of a survey (benchmarks/authoring/survey.py).
+    """The JSON of a file in this format, by default the results of a visit (benchmarks/authoring/visit.py).
 
     Raises:
         LabkitError: the file is missing, damaged, or of another format.

@@ -1,9 +1,9 @@
-"""What a survey recorded on a GPU is shipped thinned, says so, and answers with numbers that are known beforehand."""
+"""What a visit recorded on a GPU is shipped thinned, and says so."""
 
 import gzip
 import json
+import math
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import pandas
@@ -12,8 +12,7 @@ from synthetic_trace import SyntheticTrace
 
 import labcourse
 import labkit
-from benchmarks.authoring.evidence import best_stacks, foretold_rows, ship, thin
-from benchmarks.authoring.survey import Item
+from benchmarks.authoring.evidence import ship, thin
 from labcourse import shipped
 from labkit.errors import LabkitError
 from labkit.measure.tables import SURVEY_FORMAT, read_results, write_results
@@ -63,38 +62,32 @@ def test_a_thinned_trace_tells_the_same_of_its_steps(tmp_path):
     assert operators == [{"Input Dims": [[16, 3, 64, 64]], "Input type": ["float"]}] * 2
 
 
-def survey(*rows, device="NVIDIA Imaginary", ran_on="cuda"):
-    """A survey's results with these rows, of which each has its key."""
+def results(rows, device="NVIDIA Imaginary", ran_on="cuda"):
     stamp = {"device": device, "ran_on": ran_on}
-    return {"format": SURVEY_FORMAT, "stamp": stamp, "rows": dict(rows), "skipped": {}}
+    return {"format": SURVEY_FORMAT, "stamp": stamp, "rows": {row["file"]: row for row in rows}, "skipped": {}}
 
 
-def recorded(settings, file, **fields):
-    item = Item("trace", 15, settings, **fields)
-    return item.key, json.loads(json.dumps(asdict(item))) | {"file": file, "seconds_per_step": 0.1}
+def recorded(file, model="CycleGAN", speedups=(), benchmark=True):
+    about = {"kind": "trace", "file": file, "model": model, "settings": {"generator": "unet_256"}, "size": 256}
+    return about | {"batch_size": 16, "tf32": "default", "benchmark": benchmark, "speedups": speedups}
 
 
 @pytest.fixture
-def surveyed(tmp_path):
-    """The folder of a survey: results, and three traces."""
-    unet = dict(settings={"generator": "unet_256"}, batch_size=16)
-    rows = [
-        recorded(file="1.json.gz", **unet),
-        recorded(file="2.json.gz", speedups=("streams", "bf16"), **unet),
-        recorded(file="3.json.gz", benchmark=False, **unet),
-        recorded(file="4.json.gz", model="Other", **unet),
-    ]
-    folder = tmp_path / "survey"
+def visited(tmp_path):
+    """The folder of a visit: results, and three traces."""
+    rows = [recorded("1.json.gz"), recorded("2.json.gz", speedups=("streams", "bf16"))]
+    rows += [recorded("3.json.gz", benchmark=False), recorded("4.json.gz", model="Other")]
+    folder = tmp_path / "visit"
     folder.mkdir()
     for number in (1, 2, 3):
         four_steps().save(folder / f"{number}.json.gz")
-    write_results(survey(*rows), folder / "results.json")
+    write_results(results(rows), folder / "results.json")
     return folder
 
 
-def test_a_survey_is_shipped_where_notebooks_look_for_it(surveyed, tmp_path, monkeypatch):
+def test_a_visit_is_shipped_where_notebooks_look_for_it(visited, tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "DATA", tmp_path / "data")
-    files = ship(surveyed, "imaginary", tmp_path / "data")
+    files = ship(visited, "imaginary", tmp_path / "data")
     assert sorted(file for file in (tmp_path / "data").rglob("*.json*")) == sorted(files) and len(files) == 4
     for speedups in ((), ("bf16", "streams")):
         trace = labcourse.gpu_trace(*speedups, batch_size=16, generator="unet_256")
@@ -102,29 +95,39 @@ def test_a_survey_is_shipped_where_notebooks_look_for_it(surveyed, tmp_path, mon
     assert read_results(tmp_path / "data" / "results" / "imaginary.json")["stamp"]["device"] == "NVIDIA Imaginary"
 
 
-def test_what_is_missing_or_of_no_gpu_is_not_shipped(surveyed, tmp_path):
-    (surveyed / "2.json.gz").unlink()
+def test_what_is_missing_or_of_no_gpu_is_not_shipped(visited, tmp_path):
+    (visited / "2.json.gz").unlink()
     with pytest.raises(LabkitError, match="2.json.gz: missing"):
-        ship(surveyed, "imaginary", tmp_path / "data")
-    write_results(survey(device="a CPU", ran_on="cpu"), surveyed / "results.json")
+        ship(visited, "imaginary", tmp_path / "data")
+    write_results(results([], "a CPU", "cpu"), visited / "results.json")
     with pytest.raises(LabkitError, match="a CPU, which is no GPU"):
-        ship(surveyed, "imaginary", tmp_path / "data")
+        ship(visited, "imaginary", tmp_path / "data")
 
 
-# ---- answers
+# ---- the steps that were timed
 
 
-def test_the_best_stacks_are_those_of_the_survey_and_none_that_it_found_wrong():
-    results = read_results(shipped.DATA / "results" / "h200.json")
-    found = best_stacks(results)
-    assert found[["generator", "batch"]].to_numpy().tolist() == [["resnet_9blocks", 1], ["resnet_9blocks", 16]]
-    assert (found["times_faster"] > 1).all() and found["share_of_roofline"].between(0.1, 1).all()
-    results["rows"]["wrong"] = {"kind": "correctness", "speedups": found["best"][0].split("+"), "ok": False}
-    assert best_stacks(results)["best"][0] != found["best"][0]
+def predicted_rows(device):
+    """The rows of the table in docs/trust.md: the steps that were timed on a GPU, beside what was predicted of them."""
+    table = labcourse.gpu_steps(device).sort_values(["batch_size", "model", "times_faster"])
+    simulated = table.set_index(["model", "batch_size", "speedups"])["SIMULATED_ms"]
+    rows = []
+    for step in table.itertuples():
+        own, called = "baseline", step.speedups.replace("batched+fused_adam+out_of_place", "fewer launches")
+        if step.model != "CycleGAN":
+            own, called = step.speedups, f"one generator, deviation loss for both domains: {called}"
+        faster, predicted, played = "", "", simulated["CycleGAN", step.batch_size, own] / step.SIMULATED_ms
+        if step.verdict != "noise":
+            faster = f"{step.times_faster:.2f} ({step.low:.2f} to {step.high:.2f})"
+            predicted = f"{played:.2f}"
+        cells = [step.batch_size, called.replace("+", ", "), f"{step.ms:.1f}", f"{step.baseline_ms:.1f}", faster]
+        cells += ["", ""] if math.isnan(played) else [f"{step.SIMULATED_ms:.1f}", predicted]
+        rows.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(rows)
 
 
-def test_the_page_has_the_steps_of_the_survey_beside_what_was_foretold():
-    rows = foretold_rows("h200")
+def test_the_page_has_the_steps_of_the_first_visit_beside_what_was_predicted():
+    rows = predicted_rows("h200")
     assert rows.count("\n") == 17 and rows in (Path(__file__).parents[2] / "docs" / "trust.md").read_text()
     ratios = re.findall(r"^\| 1 .* \((\S+) to (\S+)\) \| \S+ \| (\S+) \|$", rows, re.M)
     assert len(ratios) == 11 and sum(float(low) <= float(told) <= float(high) for low, high, told in ratios) == 8

@@ -156,16 +156,35 @@ def test_each_part_has_pixels(monkeypatch):
 def test_the_kernels_compile_for_gpus():
     """In a process without the interpreter, each kernel as a small step launches it first."""
     program = """
-from benchmarks.authoring.compiled import A100, H100, compiled, launches_of, resources
-from benchmarks.authoring.plan import NEW, SMALL, Item
+from types import SimpleNamespace
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+import labkit
+from labkit.simulate import step_operators
+from labkit.variants import nhwc_ends, nhwc_norm
 
-launches = launches_of([Item("in_turn", 0, SMALL, 128, speedups=NEW)])
-first = {launch[0]: launch for launch in reversed(launches)}
+first = {}
+
+def note(kernel, grid, on, *arguments, **constants):
+    types = [one.dtype if isinstance(one, torch.Tensor) else one for one in arguments]
+    first.setdefault(kernel, (types, constants))
+
+nhwc_norm.run = nhwc_ends.run = note
+model = labkit.CycleGAN("resnet_3blocks", ngf=16, ndf=16)
+step_operators(model, "nhwc", "batched", "fused_adam", "bf16", size=128)
 assert len(first) == 8
-for launch in first.values():
-    for capability in (A100, H100):
-        print(resources(compiled(*launch, capability)))
+for capability in (80, 90):  # of an A100 and of an H100
+    absent = SimpleNamespace(  # all that Triton asks of a driver in order to compile
+        get_current_device=lambda: capability,  # it keeps the kernels of each device apart
+        get_current_stream=lambda device=None: 0,
+        get_current_target=lambda: GPUTarget("cuda", capability, 32),
+    )
+    driver.set_active(absent)
+    for kernel, (types, constants) in first.items():
+        made = nhwc_norm.as_triton(kernel).warmup(*types, grid=(1,), **constants)
+        print("compiled", f".target sm_{capability}" in made.asm["ptx"], len(made.asm["cubin"]))
 """
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
-    assert done.returncode == 0 and done.stdout.count("registers") == 16, done.stderr
+    assert done.returncode == 0 and done.stdout.count("compiled True") == 16, done.stderr
