@@ -85,7 +85,7 @@ def training(row: Any, foreach: bool) -> Callable[[], object]:
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=foreach)
-        if row.launch == "graph":  # the graph makes the gradients anew
+        if row.launch == "graph":  # the graph makes the gradients again
             optimizer.zero_grad(set_to_none=True)
         for _ in range(16 if row.use == "16 passes" else 1):
             with torch.autocast("cuda", torch.float16, enabled=row.dtype == "autocast"):

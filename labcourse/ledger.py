@@ -61,7 +61,7 @@ class Ledger:
         if what not in entries:
             raise LabkitError(f"{what!r} was never predicted in notebook {self.notebook}: run the cells above first.")
         if entries[what]["guess"] is None:
-            print(f"No prediction yet of {what!r}: put a number in place of None, and run the cells again.")
+            print(f"You have not predicted {what!r} yet. Replace None by a number and run that cell first.")
         self._put(what, entries[what] | {"measured": float(value)})
 
     def _put(self, what: str, entry: dict) -> None:

@@ -59,12 +59,12 @@ class Partner:
         """
         check_known("cause", cause, CAUSES)
         fault, gain = self.planted.fault, self.planted.true_gain
-        told = "Right" if cause == fault.cause else f"No, not {cause}"
+        verdict = "Right." if cause == fault.cause else f"Not {cause!r}."
         near = "near enough" if self.near(times_faster) else "far off"
         faster = f"Without it the same training is {gain:.2f} times as fast (SIMULATED)"
         faster = faster if gain > 1 else "It cannot become faster by a remedy for one of these causes"
         words = fault.words.removeprefix("nothing: ")
-        return f"{told}: {fault.cause} ({words}). {faster}; you said {times_faster:.2f}, {near}."
+        return f"{verdict} The fault is {fault.cause} ({words}). {faster}; you said {times_faster:.2f}, {near}."
 
 
 def sparring_partner(number: int, folder: Path | str = "out/partners") -> Partner:

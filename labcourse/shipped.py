@@ -120,7 +120,7 @@ def gpu_steps(device: str = "h200") -> pandas.DataFrame:
     | baseline_ms | milliseconds | of CycleGAN in turn with it, for another model with the same speed-ups |
     | times_faster, low, high | | than that CycleGAN; a 95% interval |
     | verdict | | as `labkit.compare` has it |
-    | SIMULATED_ms | milliseconds | foretold before it was measured; NaN where the model knows no operators |
+    | SIMULATED_ms | milliseconds | predicted before it was measured; NaN where the model knows no operators |
 
     Args:
         device: as data/results/<device>.json is called.
@@ -128,14 +128,14 @@ def gpu_steps(device: str = "h200") -> pandas.DataFrame:
     import pandas
 
     results = read_results(DATA / "results" / f"{device}.json")
-    foretold = pandas.read_csv(DATA / "results" / f"{device}_predicted.csv", index_col="key").iloc[:, -1]
+    predicted = pandas.read_csv(DATA / "results" / f"{device}_predicted.csv", index_col="key").iloc[:, -1]
     rows = []
     for key, row in results["rows"].items():
         if row["kind"] in ("timing", "race") and row["tf32"] == "default":
             first, *_, last = from_json(row["comparison"]).itertuples()
             about = [row["model"], row["batch_size"], "+".join(row["speedups"]) or "baseline", 1e3 * last.median_s]
             faster = [1e3 * first.median_s, last.times_faster, last.times_faster_low, last.times_faster_high]
-            rows.append([*about, *faster, last.verdict, foretold.get(key, float("nan"))])
+            rows.append([*about, *faster, last.verdict, predicted.get(key, float("nan"))])
     named = "model batch_size speedups ms baseline_ms times_faster low high verdict SIMULATED_ms".split()
     table = pandas.DataFrame(rows, columns=named)
     table.attrs["stamp"] = results["stamp"]

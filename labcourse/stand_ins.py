@@ -34,7 +34,7 @@ class FakeGPU:
         self.free_at = 0.0  # when the device has done all it was given
 
     def launch(self, seconds: float) -> None:
-        """Hands over work of `seconds`. The host goes on after the launch."""
+        """Hands over work of `seconds`. The host continues after the launch."""
         self.now += self.launch_cost
         self.free_at = max(self.free_at, self.now) + seconds
 
@@ -56,7 +56,7 @@ class Tape(TorchDispatchMode):
 
     Raises:
         RuntimeError: while recording, if the host asks for a tensor's value, as with .item() or an `if`. In `replay`,
-            if a tensor has moved in memory: a graph would go on reading the old place.
+            if a tensor has moved in memory: a graph would continue reading the old place.
     """
 
     def __init__(self) -> None:

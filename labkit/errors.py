@@ -18,7 +18,7 @@ class CheckpointError(LabkitError):
 
 
 class TrainingError(LabkitError):
-    """Training cannot go on, for instance because a loss is no longer a finite number."""
+    """Training cannot continue, for instance because a loss is no longer a finite number."""
 
 
 def check_overrides(given: type, known: Collection[str], bases: Collection[type], what: str) -> None:

@@ -100,7 +100,7 @@ def process_group() -> Iterator[None]:
         if isinstance(error, dist.DistError) or re.search(GLOO, str(error)):
             raise TrainingError(
                 f"rank {rank} of {size}: another rank ended, or did not answer for {TIMEOUT.total_seconds():g} seconds "
-                "(see above if it said why). Run the same again to go on from the last checkpoint; with "
+                "(see above if it said why). Run the same again to continue from the last checkpoint; with "
                 "torchrun --max-restarts=3 that happens by itself."
             ) from error
         raise

@@ -27,7 +27,7 @@ class CycleGANSettings:
     generator: str | nn.Module = setting(
         "resnet_9blocks",
         "resnet_9blocks, resnet_6blocks, resnet_3blocks, unet_256 or unet_128, or a light one: resnet_9blocks_narrow, "
-        "..._tapered, ..._separable, ..._grouped or ..._inverted. The first three + _resize leave no checkerboard.",
+        "..._tapered, ..._separable, ..._grouped or ..._inverted. With _resize, the first three avoid checkerboards.",
     )
     discriminator: str | nn.Module = setting("basic", "basic, n_layers or pixel.")
     ngf: int = setting(64, "Filters in the first layer of the generators.")

@@ -1,7 +1,7 @@
 """Sweeps: Optuna proposes settings, and submitit runs each trial as a job of its own, on this machine or on Slurm.
 
 One driver submits the jobs and is the only one that writes the study, so nothing is shared and nothing is locked. A job
-that was killed is submitted again and goes on from its checkpoint. A driver that was killed is started again.
+that was killed is submitted again and continues from its checkpoint. A driver that was killed is started again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def sweep(
     cluster: str = "local",
     slurm: str = "",
 ) -> pandas.DataFrame:
-    """Searches the settings for which `objective` is smallest. The same call goes on with a sweep that was stopped.
+    """Searches the settings for which `objective` is smallest. The same call continues with a sweep that was stopped.
 
     Each trial is a job, so `objective` runs in a process of its own: on this machine, with its own share of the
     processors or its own GPU, or as a job of Slurm. A job that is killed runs `objective` again with the same folder
@@ -110,10 +110,10 @@ class _Driver:
             for slot in range(len(self.executors)):
                 if slot not in running and unfinished:
                     trial = optuna.Trial(self.study, unfinished.pop(0)._trial_id)
-                    print(f"trial {trial.number} goes on: its driver was stopped", flush=True)
+                    print(f"trial {trial.number} continues: its driver was stopped", flush=True)
                     running[slot] = trial, self.submitted(trial, slot)
                 elif slot not in running and len(self.study.trials) < trials:
-                    # the seed depends on the trial alone, so that a driver that goes on proposes the same
+                    # the seed depends on the trial alone, so that a driver that continues proposes the same
                     self.study.sampler = optuna.samplers.TPESampler(seed=len(self.study.trials))
                     trial = self.study.ask(self.space)
                     running[slot] = trial, self.submitted(trial, slot)
@@ -161,7 +161,7 @@ class _Driver:
             how = f"killed {JOBS_PER_TRIAL} times: see {job.paths.stderr}"
         elif job.exception() is not None:
             why = job.paths.stderr.read_text().strip().splitlines()[-1]  # the last line of a traceback
-            raise LabkitError(f"trial {trial.number}: {why} (all in {job.paths.stderr}). Run the same to go on.")
+            raise LabkitError(f"trial {trial.number}: {why} (all in {job.paths.stderr}). Run the same to continue.")
         elif isinstance(result := job.result(), str):
             how = result
         else:
@@ -178,7 +178,7 @@ def _in_job(objective: Callable[..., float], folder: Path, settings: dict[str, A
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # `labkit.fit` saves when it comes
     signal.signal(signal.SIGUSR2, lambda *_: signal.raise_signal(signal.SIGTERM))  # submitit's, before the time is up
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".job"):  # held by a job that outlived its driver: we go on where it ends
+    with FileLock(folder / ".job"):  # held by a job that outlived its driver: we continue where it ends
         try:
             return objective(folder, **settings)
         except LabkitError as error:

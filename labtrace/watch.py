@@ -39,7 +39,7 @@ PYTHON = [sys.executable, "-P", "-m"]  # -P: no file in the script's folder take
 def watch(
     script: list[str], *, steps: int = 10, warmup: int = 5, calls: str = "", stop: bool = False, out: Path | None = None
 ) -> None:
-    """Run a training script, record some of its steps, and print the report's verdict. The training goes on.
+    """Run a training script, record some of its steps, and print the report's verdict. The training continues.
 
     A step ends when the optimiser that stepped first has stepped again. `-m package.module` runs a module. Under
     torchrun (`torchrun ... -m labtrace watch train.py`), each rank writes a file, all into one folder.
@@ -188,7 +188,7 @@ class Watch:
         return self.profiler is not None and self.thread != threading.get_ident()
 
     def step_ended(self) -> None:
-        """Starts the recording, goes on with it, or ends it. Only one thread comes in at a time."""
+        """Starts the recording, continues with it, or ends it. Only one thread comes in at a time."""
         with self.lock:
             if self._in_backward():  # where a profiler can neither start nor end
                 self.ended_in_backward = True

@@ -37,7 +37,7 @@ def labkit(messages: Path, *arguments: str) -> BaseProcess:
 def _run(messages: Path, environment: Mapping[str, str], function: Callable, arguments: tuple) -> None:
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # under nohup, or in the background, both are ignored,
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and a run that is sent one would go on for ever
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and a run that is sent one would continue for ever
     torch.set_num_threads(1)
     with open(messages, "ab") as file:
         for output in (sys.stdout, sys.stderr):

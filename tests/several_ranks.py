@@ -139,7 +139,7 @@ class Noting(UnpairedData):
 
 
 def train_up_to(steps: int, folder: Path) -> None:
-    """Trains so far, by as many ranks as there are; goes on from the run in the folder, if any."""
+    """Trains so far, by as many ranks as there are; continues from the run in the folder, if any."""
     fruit = labkit.fruit(n=12, size=32, seed=0)
     sets = (fruit.train_a, fruit.train_b, fruit.test_a, fruit.test_b)
     data = Noting(str(folder / "examples"), fruit.size, *sets)

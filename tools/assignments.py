@@ -2,7 +2,7 @@
 
     python tools/assignments.py         # or: make assignments
 
-The result is a course folder that nbgrader can go on with, started in the repository's folder:
+The result is a course folder that nbgrader can continue with, started in the repository's folder:
 
     assignments/source/NAME/NAME.ipynb                  copied from notebooks/
     assignments/release/NAME/NAME.ipynb                 for the students

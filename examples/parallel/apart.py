@@ -32,7 +32,7 @@ def apart(model: Model, exchange_every: int) -> Step:
     """The step of a rank that trains one module of a `DeviationGAN` and takes the others from the other ranks.
 
     All ranks need the same pictures and the same seed. ``step.state_dict()`` is that of the whole model, so its
-    checkpoints load anywhere. Ranks that go on from one begin with an exchange.
+    checkpoints load anywhere. Ranks that continue from one begin with an exchange.
 
     Args:
         model: a `DeviationGAN` of stage "joint".

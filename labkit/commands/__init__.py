@@ -167,5 +167,5 @@ def printing(quiet: bool = False, as_json: bool = False) -> Iterator[None]:
                 stack.enter_context(contextlib.redirect_stderr(to))
             yield
     except KeyboardInterrupt as stopped:
-        labkit.ranks.print_once(f"{str(stopped) or 'interrupted; run the same again to go on from what was saved'}")
+        labkit.ranks.print_once(f"{str(stopped) or 'interrupted; run the same again to continue from what was saved'}")
         raise typer.Exit(getattr(stopped, "status", 130)) from None

@@ -26,7 +26,7 @@ def sweep(
     slurm: str = "--gpus=1 --time=04:00:00",
     show: bool = False,
 ) -> None:
-    """Search settings of labkit train. Run the same command again to go on after a stop.
+    """Search settings of labkit train. Run the same command again to continue after a stop.
 
     All options of labkit train can be given. One with a range, LOW:HIGH or LOW:HIGH:log, or with choices, A,B,C, is
     searched: --lr, --batch-size and the arguments of the model. From 0:1 whole numbers are drawn, from 0.0:1 others.

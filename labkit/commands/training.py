@@ -96,7 +96,7 @@ def train(
     recipe, data = setup.recipe, setup.data
     with printing(quiet, as_json):
         network = setup.make(seed)
-        if init_from and not (out / checkpoints.FILE).exists():  # else the run goes on from its own checkpoint
+        if init_from and not (out / checkpoints.FILE).exists():  # else the run continues from its own checkpoint
             loaded = labkit.init_from(network, init_from)
             new = ", ".join(name for name, _ in network.named_children() if name not in loaded)
             rest = f". {new} start from random weights" if new else ""

@@ -60,7 +60,7 @@ def folders(
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left out,
     each with a warning that names it. The resized pictures of a folder stay in memory if they take at most 2 GB.
     Otherwise each is read from its file again when it is needed. One that cannot be used any more is then replaced by
-    the next one of its folder, with a warning: training goes on, but no longer equals one with that picture.
+    the next one of its folder, with a warning: training continues, but no longer equals one with that picture.
 
     Args:
         path: the folder of these folders.
@@ -154,7 +154,7 @@ class PictureFiles:
     """Pictures that are decoded and transformed at each access, in the process that asks: a worker.
 
     Of those that were `opened`, one that cannot be used any more is replaced by the next file that can, so that a run
-    goes on. This depends on the files alone: all workers and ranks see the same picture.
+    continues. This depends on the files alone: all workers and ranks see the same picture.
     """
 
     files: list[Path]

@@ -105,8 +105,8 @@ def compare(
         Corners are larger where the networks need it. A step that fails in float64 takes 12 updates on 48 x 48 pixels
         in float32. A class with ``tolerance = "16-bit"`` that differs in float64 takes them, too, and has 16 bits'
         rounding: 10 % of a loss, and a cosine of 0.8 between a network's gradient and the baseline's, of 0.3 between a
-        layer's. `why` says so. Dropout has to draw anew in every update. It is left out where a step draws it in
-        another order, and after the timing; a CUDA graph, which would go on to drop, is not looked at then.
+        layer's. `why` says so. Dropout has to draw again in every update. It is left out where a step draws it in
+        another order, and after the timing; a CUDA graph, which would continue to drop, is not looked at then.
 
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.

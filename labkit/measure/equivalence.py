@@ -194,7 +194,7 @@ class EquivalenceCheck:
             return f"{short[0]} is rounded to 16 bits"
         if has_dropout(step.model):  # it may draw in another order
             if isinstance(step, SPEEDUPS["graph"]):
-                return None  # what it has captured goes on to drop
+                return None  # what it has captured continues to drop
             without_dropout(step)
             without_dropout(self.baseline)
         self.baseline.load_state_dict(copy.deepcopy(self.state))  # steps judged before have moved it on

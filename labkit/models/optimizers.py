@@ -67,7 +67,7 @@ def load_state(player: str, optimizer: Optimizer, state: dict[str, Any]) -> floa
     counts_on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
     for weight, moments in optimizer.state.items():
         for name, value in moments.items():
-            if isinstance(value, Tensor):  # copied, because the step that was saved may go on with the original ...
+            if isinstance(value, Tensor):  # copied, because the step that was saved may continue with the original ...
                 like = weight if value.shape == weight.shape else value  # ... and laid out as fused Adam expects it
                 device = "cpu" if name == "step" and not counts_on_device else value.device  # or each step would wait
                 moments[name] = torch.empty_like(like, dtype=value.dtype, device=device).copy_(value)

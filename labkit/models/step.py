@@ -165,7 +165,7 @@ class Step:
         if first is not self.first or place_of(first) != self.place:
             raise LabkitError(
                 "the model's weights were moved, converted or replaced after its step was made. Make the step again; "
-                "to go on from where this one was, load its state_dict() into the new one."
+                "to continue from where this one was, load its state_dict() into the new one."
             )
         if self.lr != self.lr_made:
             raise LabkitError(

@@ -1,7 +1,7 @@
 """How a data-parallel step scales to many GPUs, before buying them: SIMULATED.
 
 Every GPU computes a part of the batch, and gradients are averaged (Li et al. 2020). As NCCL does it, a collective
-starts when the operators before it have run and the previous collective has ended, and the main stream goes on
+starts when the operators before it have run and the previous collective has ended, and the main stream continues
 meanwhile, up to the first operator that may read the result. What the model leaves out makes real steps slower: ranks
 wait for the slowest of them, links are shared with other jobs, and collectives share multiprocessors and memory with
 the kernels beside them.

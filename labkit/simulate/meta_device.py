@@ -294,7 +294,7 @@ class LiveBytes(InRanges):
         self._known: weakref.WeakSet[UntypedStorage] = weakref.WeakSet()
 
     def begin_step(self) -> None:
-        """Begins `events` anew: with one pair for all that lives now, called `BEFORE`."""
+        """Begins `events` again: with one pair for all that lives now, called `BEFORE`."""
         self._steps += 1
         self.events = [(BEFORE, self.now)]
 

@@ -223,7 +223,7 @@ class TensorBoard(Callback):
     """Writes the events that ``tensorboard --logdir FOLDER`` shows. It needs the package tensorboard.
 
     At each report: every loss, as its mean since the report before, and the learning rates. At each sample: its grid.
-    A run that resumes goes on in the same folder, and TensorBoard drops the points of steps that were lost.
+    A run that resumes continues in the same folder, and TensorBoard drops the points of steps that were lost.
 
     Args:
         folder: for the event files. It is made if it is missing.

@@ -143,12 +143,12 @@ def check_pictures(path: Path, saved: list[list[Stamp]], here: list[list[Stamp]]
             found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
             changes.append(f"of {domain} {found or 'all in another order'}")
     if exchanged or not known:
-        now = "trainA and trainB exchanged" if exchanged else f"none of these: {'; '.join(changes)}"
+        now = "trainA and trainB have changed places" if exchanged else f"none of these: {'; '.join(changes)}"
         check_settings(path, "run", {"pictures": "trainA and trainB"}, {"pictures": now})
     if changes:
         warnings.warn(
-            f"{path}: these are not the pictures that the run has seen: {'; '.join(changes)}. It goes on with them. If "
-            "there are more or fewer, all come in another order from now on.",
+            f"{path}: the pictures have changed since this run began: {'; '.join(changes)}. Training continues with "
+            "the new ones. If there are more or fewer, all come in another order from now on.",
             stacklevel=2,
         )
 
@@ -172,7 +172,7 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
     file = file / FILE if file.is_dir() else file
     run = file.parent.parent if file.parent.name == KEPT else file.parent
     kept = ", ".join(str(kept) for kept in sorted(run.glob(f"{KEPT}/[0-9]*.pt")) if kept != file)
-    advice = f"The run kept {kept}: to go on from one of them, copy it to {run / FILE}." if kept else ""
+    advice = f"The run kept {kept}: to continue from one of them, copy it to {run / FILE}." if kept else ""
     if not file.is_file():
         raise CheckpointError(f"{file}: there is no checkpoint here. {advice or 'Was the run ever saved?'}")
     try:

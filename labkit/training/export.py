@@ -65,7 +65,7 @@ def export(model: Model | Generator | Path | str, path: Path | str, direction: s
     if isinstance(model, (Path, str)):
         model = load_generator(model) if Path(model).suffix == ".pth" else load_model(model)
     network = model.translator(direction) if isinstance(model, Model) else model
-    # A copy, for the caller goes on with the model in its mode, on its device and in its memory format.
+    # A copy, for the caller continues with the model in its mode, on its device and in its memory format.
     network = copy.deepcopy(network).to("cpu", torch.float32).to(memory_format=torch.contiguous_format)
     network = network.eval().requires_grad_(False)
     sizes = {"size_multiple": str(network.size_multiple), "min_size": str(network.min_size)}

@@ -253,4 +253,4 @@ def _check(data: UnpairedData, step: Step, batch_size: int, ema: float, **number
 def _where_saved(run: Run) -> str:
     if run.folder is None:
         return "nothing was saved, since no checkpoint folder was given: run the same again"
-    return f"saved in {run.folder}: run the same again to go on from there"
+    return f"saved in {run.folder}: run the same again to continue from there"

@@ -76,7 +76,7 @@ class Run:
     def stop(self) -> None:
         """For callbacks: ends the run after this step. It is saved, and `labkit.fit` returns as after the last step.
 
-        Several ranks end together, one or two steps later. The same call of `labkit.fit` goes on from there.
+        Several ranks end together, one or two steps later. The same call of `labkit.fit` continues from there.
         """
         self.stopping = True
 
@@ -114,12 +114,10 @@ class Run:
                 self.losses.setdefault(name, [torch.nan] * before).append(of_step.get(name, torch.nan))
 
     def resume_hint(self) -> str:
-        """The end of an error's message: the step from which the run can go on."""
+        """The end of an error's message: the step from which the run can continue."""
         if not self.saved:
             return " Nothing was saved."
-        return (
-            f" The last good checkpoint is kept in {self.folder}: run the same again to go on from step {self.saved}."
-        )
+        return f" The last good checkpoint is kept in {self.folder}: run it again to continue from step {self.saved}."
 
 
 @contextmanager

@@ -14,7 +14,7 @@ class BF16(SpeedUp):
     """Runs the losses under autocast to bfloat16.
 
     Differs from the baseline in one seam, `losses`. Autocast surrounds the losses only: it keeps a cast copy of every
-    weight until it ends, so one that stayed open from step to step would go on with weights from before.
+    weight until it ends, so one that stayed open from step to step would continue with weights from before.
 
     Improves: compute time, by up to the ratio of the device's 16-bit to 32-bit rate, and memory for activations, to
     half. Does not help where the host is the bottleneck: casting adds launches. Needs hardware that computes in

@@ -122,7 +122,7 @@ def merge_shares(shares: list[dict[str, Any]], size: int) -> dict[str, Any]:
 def share_of(state: dict[str, Any], rank: int, n: int) -> dict[str, Any]:
     """The share of a whole pool's state that `rank` of `n` has.
 
-    If as many ranks saved the state, the random numbers go on where they were. Otherwise each rank gets new ones.
+    If as many ranks saved the state, the random numbers continue where they were. Otherwise each rank gets new ones.
     """
     known = state.get("ranks", [])
     return {

@@ -16,7 +16,7 @@ class Streams(SpeedUp, CycleGANStep):
     """Runs A -> B -> A on one CUDA stream and B -> A -> B on another.
 
     Differs from the baseline in `cycles`. Three things keep it right. Each stream waits for the main
-    one before it starts (its inputs and the weights must be there), the main one waits for both before it goes on,
+    one before it starts (its inputs and the weights must be there), the main one waits for both before it continues,
     and the pictures that come back are marked as in use on the main stream, or their memory could be handed out again
     too early. Under 16-bit autocast each stream casts the weights for itself: autocast's shared copy would be made on
     one stream, read on the other without waiting, and freed in the backward pass while a stream still reads it.

@@ -46,7 +46,7 @@ class Winograd(Substitutes):
     read where the pixels are. Each weight is transformed once in `learn`, for all passes. Instance norm and the
     activation behind it are one kernel, in all networks but custom ones. It leaves pictures channels last, and
     PyTorch's own would not (pytorch#194616): so the other convolutions find them in the layout in which they are
-    fastest, and nothing is laid out anew between layers. Their weights' gradients alone would be slower so, and come
+    fastest, and nothing is laid out again between layers. Their weights' gradients alone would be slower so, and come
     from `labkit.variants.patches`. Under autocast its layers compute in float32. Second derivatives are refused.
 
     Equal to the baseline to about 1e-14 in float64. In float32 the error of a convolution is about 2e-6 of its result,
@@ -121,7 +121,7 @@ class Winograd(Substitutes):
     def pays(self, pictures: Tensor) -> bool:
         """Whether its kernels are faster than PyTorch's with these. In float64 they always run, to be compared.
 
-        Shape and type alone decide, so that all ranks, and a run that goes on, compute alike.
+        Shape and type alone decide, so that all ranks, and a run that continues, compute alike.
         """
         n, _, height, width = pictures.shape
         in_blocks = n * height * width // 16

@@ -1,6 +1,6 @@
 """A host that launches work onto the streams of its GPUs, and the recording that torch.profiler would make: SIMULATED.
 
-Nothing is computed: the host's clock goes on, and each stream runs what was launched onto it, in order. All times are
+Nothing is computed: the host's clock continues, and each stream runs what was launched onto it, in order. All times are
 in microseconds.
 """
 

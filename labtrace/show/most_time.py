@@ -9,7 +9,7 @@ from labtrace.trace import Trace
 
 
 def most_time(trace: Trace, of_rank: int | None = None) -> pandas.DataFrame:
-    """Kernels and gaps by name, the dearest first: one row a name, of all ranks or of one.
+    """Kernels and gaps by name, the most expensive first: one row a name, of all ranks or of one.
 
     | column | unit | meaning |
     |---|---|---|

@@ -62,7 +62,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
             | "timeline" | host and GPU over time | `begin_us`, `end_us` |
             | "communication" | how long each rank worked, sent, and waited for others | |
             | "ranges", "operators" | the host's time. For a CPU's traces, too | |
-            | "achieved" | the dearest operators by shapes, and their rates | |
+            | "achieved" | the most expensive operators by shapes, and their rates | |
             | "hta" | HTA's tables beside labtrace's numbers: see `labtrace.show.hta` | `table` |
 
     Raises:
@@ -203,7 +203,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
     ),
     "summary": summary,
     "remedies": Bars(
-        title="Times faster at most without each cause, or at half of its time: SIMULATED",
+        title="Largest possible speed-up if one cause disappears (for kernels: takes half its time): SIMULATED",
         table=_remedies,
         looks={"share_of_wall": ("", style.HOST, "")},
         axis="{} of the wall time that would be gone",
@@ -272,7 +272,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         first=12,
     ),
     "achieved": Bars(
-        title="The dearest convolutions, matrix products and normalisations by shapes, and their rates",
+        title="The most expensive convolutions, matrix products and normalisations by shapes, and their rates",
         table=_achieved,
         looks={"us": ("", style.KERNEL, "")},
         axis="{}, all calls together (%: of the GPU's peak, where it is known)",

@@ -103,7 +103,7 @@ def in_words(table: pandas.DataFrame) -> str:
         return f"Only {first['ranks']} ranks: communication contains the waiting for ranks without a file."
     if np.isnan(first["waited_us"]):
         several = here != "1" and first["communication_us"] > 0
-        return "The ranks have different collectives, so nobody knows which one waited for which." if several else ""
+        return "The ranks have different collectives, so their waits cannot be matched." if several else ""
     if np.isnan(first["straggler"]):
         typical, all_of_them = (table["waited_us"] / table["wall_us"]).median(), first["collectives"]
         often = table.loc[table["came_last"].idxmax()]

@@ -81,7 +81,7 @@ def _of_operators(nesting: Nesting, times: np.ndarray, is_operator: np.ndarray) 
     """The times, where those of the calls that an operator made itself count as the operator's own, too."""
     inner = np.flatnonzero(~is_operator & (times > 0))
     outer = nesting.parent[inner]
-    while (calls := (outer >= 0) & ~is_operator[outer]).any():  # a call in a call: go on to the operator around both
+    while (calls := (outer >= 0) & ~is_operator[outer]).any():  # a call in a call: continue to the operator around both
         outer[calls] = nesting.parent[outer[calls]]
     found = outer >= 0
     return times + np.bincount(outer[found], weights=times[inner][found], minlength=len(times))

@@ -190,7 +190,7 @@ def _without_core(rank: Rank) -> tuple[float, float, str]:
     if waited is None:
         worked = 1 - waits - of_all.get(OUTSIDE, 0.0)
         return worked - stamp.get("cores_busy", worked), asleep, f"{does}, or other programs have the cores"
-    return waited, asleep, f"{does}, and nobody takes its cores"
+    return waited, asleep, f"{does}, and no other process uses the cores"
 
 
 def _cores(rank: Rank, table: pandas.DataFrame, taken: float) -> str:

@@ -21,7 +21,7 @@ def test_the_errors_are_within_their_bars():
 
 
 @pytest.mark.slow
-def test_on_an_h200_the_kernels_of_cyclegan_are_foretold_a_quarter_too_short():
+def test_on_an_h200_the_kernels_of_cyclegan_are_predicted_a_quarter_too_short():
     table = cyclegan_errors(labcourse.gpu_trace(batch_size=16), 16).set_index("part")
     assert table["ratio"].drop("idle").between(0.6, 0.9).all(), table
     kinds = table.drop(["wall", "busy", "idle"])

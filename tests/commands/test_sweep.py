@@ -158,7 +158,7 @@ def test_a_full_disk_stops_the_sweep_and_its_trial_goes_on_later(start, tmp_path
     with pytest.raises(LabkitError, match="trial 0: .*No space left on device.*Run the same"):
         start(full, trials=1)
     (tmp_path / "room").touch()
-    assert list(start(full, trials=1)["state"]) == ["complete"] and "trial 0 goes on" in start.said[0]
+    assert list(start(full, trials=1)["state"]) == ["complete"] and "trial 0 continues" in start.said[0]
 
 
 @pytest.mark.slow

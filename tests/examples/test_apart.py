@@ -81,7 +81,7 @@ def test_with_an_exchange_in_every_step_three_ranks_are_one_process(three):
     state = three["every"]["state"]
     for name, weight in step.model.state_dict().items():
         assert (state["model"][name] - weight).norm() <= 1e-9 * weight.norm() + 1e-12, name
-    step.load_state_dict(state)  # goes on in one process
+    step.load_state_dict(state)  # continues in one process
 
 
 def test_weights_of_others_grow_old_until_the_run_ends(three):

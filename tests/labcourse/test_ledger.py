@@ -19,7 +19,7 @@ def test_predictions_of_several_notebooks_are_scored(tmp_path, capsys):
     second.predict("unmeasured", 1.5)
     first.measured("streams", 0.5)
     first.measured("none", 1.0)
-    assert capsys.readouterr().out.startswith("No prediction yet of 'none': put a number")
+    assert capsys.readouterr().out.startswith("You have not predicted 'none' yet. Replace None by a number")
     second.measured("graph", 4.0)
     table = scores(path).set_index("what")
     assert table["notebook"].tolist() == ["04", "04", "05", "05"]

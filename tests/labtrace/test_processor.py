@@ -136,7 +136,7 @@ CORES = [
     (1, [1.0], 50, 5000, "The", ""),  # so short that threads would bring nothing
     (1, [0.5], 500, 5000, f"For 50{TAKEN}", ""),  # operators do not sleep
     (1, [0.6, 0.6, 0.4], 500, 5000, f"For 40{TAKEN}", ""),
-    (1, [0.1, 0.1, 0.0], 500, 500, "For 90% .* script sleeps, .* nobody takes its cores.* 10.00x", ""),
+    (1, [0.1, 0.1, 0.0], 500, 500, "For 90% .* script sleeps, .* no other process uses the cores.* 10.00x", ""),
     (1, [0.1, 0.1], 500, 500, "For 90% .* script sleeps, .*, or other programs have the cores", ""),
     (1, [0.3, 0.3, 0.7], 500, 500, f"For 70{TAKEN} processor spends 90% of the time on work outside", ""),
     (1, [0.9, 0.9, 0.1], 500, 500, "The processor spends 90% of the time on work outside", ""),

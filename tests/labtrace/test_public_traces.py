@@ -76,7 +76,7 @@ def test_an_unchanged_replay_is_close_to_the_recording(traces, name):
     assert wall == pytest.approx(COUNTED[name][2], rel=0.05)
 
 
-def test_workers_bring_the_gain_that_the_recording_without_them_foretold(traces):
+def test_workers_bring_the_gain_that_the_recording_without_them_predicted(traces):
     without, four = (traces[f"resnet50_workers{number}"] for number in (0, 4))
     remedies = without.remedies().set_index("cause")
     assert remedies.loc["data loading", "times_faster_at_most"] == pytest.approx(1.40, abs=0.005)
@@ -90,12 +90,12 @@ def test_workers_bring_the_gain_that_the_recording_without_them_foretold(traces)
     assert without.summary()["verdict"].item() in " ".join(readme.split()), "the README quotes it"
 
 
-def test_a_graph_brings_what_the_recording_without_it_foretold(traces):
+def test_a_graph_brings_what_the_recording_without_it_predicted(traces):
     without, graph = (traces[f"rtx5080_{name}"] for name in ("launch_by_launch", "cuda_graph"))
-    foretold = without.what_if().timeline.wall / without.what_if(graph=True).timeline.wall
+    predicted = without.what_if().timeline.wall / without.what_if(graph=True).timeline.wall
     steps = [trace.temporal(by="step").query("part == 'wall'")["us"][:-1].median() for trace in (without, graph)]
     assert steps == pytest.approx([2429, 902], abs=1)
-    assert [foretold, steps[0] / steps[1]] == pytest.approx([2.73, 2.69], abs=0.005)
+    assert [predicted, steps[0] / steps[1]] == pytest.approx([2.73, 2.69], abs=0.005)
 
 
 def test_the_eight_ranks_of_a_step_and_their_straggler(public_trace):

@@ -81,7 +81,7 @@ def test_who_waits_in_turn_has_waited_as_often(load):
 def test_on_a_cpu_it_is_gloo_s_ranges_in_the_steps(load):
     row = load(on_gloo()).communication().iloc[0]
     assert row["wall_us"] == 200 and row["compute_us"] == 50 + 40
-    assert row["communication_us"] == 30 + 70, "the last range goes on after its step, and that is not the step's"
+    assert row["communication_us"] == 30 + 70, "the last range continues after its step, and that is not the step's"
     assert row["hidden_us"] == 20 + 10 and row["exposed_us"] == 10 + 60
     assert np.isnan(row["straggler"]) and np.isnan(row["waited_us"])
 

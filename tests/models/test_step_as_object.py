@@ -1,4 +1,4 @@
-"""A step copied, made again after its model was moved, and run in a thread: it goes on as before, or says why not."""
+"""A step copied, made again after its model was moved, and run in a thread: it continues as before, or says why not."""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor

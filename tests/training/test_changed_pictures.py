@@ -1,4 +1,4 @@
-"""Pictures that break during a run, and a run that goes on with other pictures than it began with."""
+"""Pictures that break during a run, and a run that continues with other pictures than it began with."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def test_a_run_goes_on_without_a_picture_that_breaks_but_not_without_any(tiny, a
     names = sorted(each[1] for each in found if each)
     assert names == ([] if workers else ["1.png", "2.png", "3.png"]), "what a worker has told is not told again"
     album.with_name("away").rename(album)
-    with pytest.warns(UserWarning, match="run has seen: of A 3 gone. It goes on"):
+    with pytest.warns(UserWarning, match="this run began: of A 3 gone. Training continues"):
         assert fit().done == 24
 
 
@@ -128,12 +128,12 @@ def forgotten(album):
 CHANGES = [
     ([copied, lambda album: album.rename(album.with_name("moved"))], None),
     ([forgotten], None),
-    ([lambda album: smaller(album / "trainB" / "0.png")], "of B 1 gone. It goes on"),
-    ([lambda album: shutil.copy(album / "trainB/1.png", album / "trainA/0.png")], "of A 1 changed. It goes on"),
+    ([lambda album: smaller(album / "trainB" / "0.png")], "of B 1 gone. Training continues"),
+    ([lambda album: shutil.copy(album / "trainB/1.png", album / "trainA/0.png")], "of A 1 changed. Training continues"),
     ([lambda album: os.rename(album / "trainA/3.png", album / "trainB/9.png")], "of A 1 gone; of B 1 new. It goes"),
     ([lambda album: os.renames(album / "trainA/0.png", album / "trainA/x/0.png")], "of A all in another order"),
-    ([exchanged, copied], "trainA and trainB exchanged.* another folder"),
-    ([of_one_size, exchanged], "trainA and trainB exchanged.* another folder"),
+    ([exchanged, copied], "trainA and trainB have changed places.* another folder"),
+    ([of_one_size, exchanged], "trainA and trainB have changed places.* another folder"),
     ([renamed], "none of these: of A 4 gone, 4 new; of B 3 gone, 3 new.*another folder"),
     ([forgotten, lambda album: smaller(album / "trainA" / "0.png")], r"another run: pictures=\[4, 3\] there, \[3, 3\]"),
 ]

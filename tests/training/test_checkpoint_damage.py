@@ -79,7 +79,7 @@ OPTIONS = dict(report_every=1, sample_every=1, save_minutes=0)
 @pytest.mark.filterwarnings("ignore:step .*png")  # pytest keeps the messages in a file
 def test_a_full_disk_ends_the_run_and_keeps_the_last_good_checkpoint(train, tmp_path):
     full = Full(3, 100)
-    with pytest.raises(CheckpointError, match="^step 3: .*cannot be written.*go on from step 2.$"):
+    with pytest.raises(CheckpointError, match="^step 3: .*cannot be written.*continue from step 2.$"):
         train(5, tmp_path, full, **OPTIONS)
     assert checkpoints.load(tmp_path)["done"] == 2 and full.saved == [1, 2]
     assert not [file.name for file in tmp_path.iterdir() if "part" in file.name or "tmp" in file.name]
@@ -93,8 +93,8 @@ def test_a_damaged_checkpoint_names_those_that_were_kept(train, tmp_path):
     newest, kept = tmp_path / checkpoints.FILE, tmp_path / "kept" / "000002.pt"
     content = newest.read_bytes()
     newest.write_bytes(content[:-5000])
-    with pytest.raises(CheckpointError, match=rf"The run kept {kept}, .*000004.pt: to go on .* copy it to {newest}"):
+    with pytest.raises(CheckpointError, match=rf"The run kept {kept}, .*000004.pt: to continue .* copy it to {newest}"):
         train(5, tmp_path)
-    assert newest.read_bytes() == content[:-5000], "nobody begins anew over it"
+    assert newest.read_bytes() == content[:-5000], "nobody starts afresh over it"
     shutil.copy(kept, newest)
     assert train(5, tmp_path).done == 5
