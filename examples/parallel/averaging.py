@@ -30,8 +30,8 @@ def averaged(model: Model, average_every: int, outer: dict[str, Any] | None = No
     """The step of a rank that trains the whole model, and averages its weights with the other ranks now and then.
 
     Every rank has its own part of the batch, its own moments of Adam, and a pool of its own. The losses are this
-    rank's. A checkpoint holds the mean of the weights, with rank 0's moments and pools. All ranks that continue from one
-    begin with these, and with an outer optimiser without momentum.
+    rank's. A checkpoint holds the mean of the weights, with rank 0's moments and pools. All ranks that continue
+    from one begin with these, and with an outer optimiser without momentum.
 
     Args:
         model: with the same weights on each rank.
