@@ -36,7 +36,8 @@ from labkit.variants.compile import Compile
 
 RESULTS_FILE = "results.json"
 UNTRIED, UNFINISHED = "not begun", "did not finish"
-LEAST_S, WAIT_S, START_S, LIMIT = 15, 45, 60, 1.5  # to begin an item; for `AHEAD`; to import; times an item's estimate
+# Seconds to begin an item, for `AHEAD`, and to import; times its estimate an item may take.
+LEAST_S, WAIT_S, START_S, LIMIT = 15, 45, 60, {"cuda": 1.5, "cpu": 15}
 
 
 class Item(NamedTuple):
@@ -93,7 +94,7 @@ def visit(out: Path, device: str = "cuda", seconds: float = 480.0) -> Path:
         results["skipped"][name] = UNFINISHED
         write_results(results, file)
         process, waiting = begin(waiting, name), start(out, device)
-        wait([process], min(time.monotonic() + START_S + LIMIT * ITEMS[name].estimate_s, deadline))
+        wait([process], min(time.monotonic() + START_S + LIMIT[device] * ITEMS[name].estimate_s, deadline))
         results, took = read_results(file), time.monotonic() - began
         if results["skipped"].get(name) == UNFINISHED and time.monotonic() < deadline:  # it did not say why itself
             results["skipped"][name] = f"its process ended after {took:.0f} s, with exit code {process.returncode}"
