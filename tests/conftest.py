@@ -5,6 +5,7 @@ import functools
 import gc
 import importlib
 import sys
+import types
 
 import pytest
 import torch
@@ -80,6 +81,18 @@ def tiny():
 def quick_compiler(monkeypatch):
     """Traces what torch.compile would compile, and runs that as it is: inductor takes minutes."""
     monkeypatch.setattr(Compile, "backend", "aot_eager")
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A function that lets a model say that it is on another device, which is not here."""
+
+    def say(model, device):
+        weight = types.SimpleNamespace(is_cuda=device == "cuda", is_cpu=False, device=torch.device(device))
+        monkeypatch.setattr(model, "parameters", lambda: iter([weight]))
+        return model
+
+    return say
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,10 @@ class PlainLoop:
         self.lambda_a, self.lambda_b, self.identity, self.gan_mode = (
             settings[name] for name in ("lambda_a", "lambda_b", "lambda_identity", "gan_mode")
         )
-        self.lr = lr
+        generators = itertools.chain(self.G_A.parameters(), self.G_B.parameters())
+        discriminators = itertools.chain(self.D_A.parameters(), self.D_B.parameters())
+        self.adam_g = torch.optim.Adam(generators, lr=lr, betas=(0.5, 0.999))
+        self.adam_d = torch.optim.Adam(discriminators, lr=lr, betas=(0.5, 0.999))
 
     def says(self, verdict, real):
         """The loss of a verdict that should say "real", or "fake"."""
@@ -104,12 +107,6 @@ class PlainLoop:
             return -verdict.mean() if real else verdict.mean()
         criterion = {"lsgan": nn.MSELoss(), "vanilla": nn.BCEWithLogitsLoss()}[self.gan_mode]
         return criterion(verdict, torch.tensor(float(real), dtype=verdict.dtype).expand_as(verdict))
-
-    def start(self):
-        generators = itertools.chain(self.G_A.parameters(), self.G_B.parameters())
-        discriminators = itertools.chain(self.D_A.parameters(), self.D_B.parameters())
-        self.adam_g = torch.optim.Adam(generators, lr=self.lr, betas=(0.5, 0.999))
-        self.adam_d = torch.optim.Adam(discriminators, lr=self.lr, betas=(0.5, 0.999))
 
     def __call__(self, a, b):
         judges = [*self.D_A.parameters(), *self.D_B.parameters()]
@@ -158,5 +155,5 @@ def twin(model, lr, pool_size):
         vector_to_parameters(
             parameters_to_vector(getattr(model, name).parameters()).detach().clone(), mine.parameters()
         )
-    loop.start()
+
     return loop

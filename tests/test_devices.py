@@ -1,8 +1,8 @@
 """A device is tried before it is taken, and "auto" says why it takes the CPU."""
 
 import sys
-import types
 import warnings
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -108,10 +108,7 @@ def test_another_device_is_taken_with_a_warning(monkeypatch):
 
 @pytest.mark.parametrize("name", ["mps", "hpu", "gpu"])
 def test_a_device_that_is_not_here_is_refused_without_advice_on_cuda(monkeypatch, name):
-    def fail(device):
-        raise WITHOUT_CUDA
-
-    monkeypatch.setattr(devices, "convolve", fail)
+    monkeypatch.setattr(devices, "convolve", Mock(side_effect=WITHOUT_CUDA))
     with pytest.raises(labkit.LabkitError, match=f"device='{name}': PyTorch .* cannot compute on it here. Use") as said:
         labkit.pick_device(name)
     assert "CUDA" not in str(said.value)
@@ -128,21 +125,14 @@ def test_times_wait_for_other_devices_and_not_for_a_gpu_that_is_not_used(monkeyp
         assert len(waits) == waited, kind
 
 
-@pytest.fixture
-def on_mps(monkeypatch):
-    """A function that lets a model say that it is on a Mac's GPU."""
-    weight = types.SimpleNamespace(is_cuda=False, device=torch.device("mps"))
-    return lambda model: monkeypatch.setattr(model, "parameters", lambda: iter([weight])) or model
-
-
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_16_bits_are_refused_on_a_mac(tiny, on_mps, name):
+def test_16_bits_are_refused_on_a_mac(tiny, elsewhere, name):
     with pytest.raises(labkit.LabkitError, match=f"'{name}': training in 16 bits on 'mps'"):
-        labkit.make_step(on_mps(tiny()), name)
+        labkit.make_step(elsewhere(tiny(), "mps"), name)
 
 
-def test_what_the_profiler_does_not_see_is_not_recorded(tiny, batch, tmp_path, on_mps):
+def test_what_the_profiler_does_not_see_is_not_recorded(tiny, batch, tmp_path, elsewhere):
     step = labkit.make_step(tiny())
-    on_mps(step.model)
+    elsewhere(step.model, "mps")
     with pytest.raises(labkit.LabkitError, match="device='mps': only work on a CPU or a CUDA GPU is recorded"):
         labkit.record(step, batch(), tmp_path / "trace.json")

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pandas
 import pytest
-from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, two_streams
+from synthetic_trace import AUTOGRAD, GPU, HOST, SyntheticTrace, on_the_host, two_streams
 
 from labtrace.errors import TraceError
 from labtrace.events.dialects import fine_kinds
@@ -130,8 +130,7 @@ def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, 
 )
 def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, told):
     """Ascend's events on its device have no category."""
-    trace = SyntheticTrace()
-    trace.operator("aten::add", 0, 20)
+    trace = on_the_host(("aten::add", 0, 20))
     trace.event(category, "Add", 40, 30)
     opened = Trace(trace.save(tmp_path / "trace.json"))
     message = rf"a device that labtrace does not read \({told}\)" if told else "recorded on a CPU"

@@ -101,16 +101,12 @@ def test_a_difference_to_a_simulation_is_one(both, tmp_path):
     assert both[0].diff(both[1]).columns.name is None
 
 
-def test_ranks_are_compared_with_their_own_and_several_on_average(both, tmp_path):
-    folder = tmp_path / "ranks"
-    folder.mkdir()
-    for number, kernels in enumerate((AFTER, BEFORE)):
-        training(kernels, rank=number).save(folder / f"{number}.json")
-    ranks = Trace(folder)
+def test_ranks_are_compared_with_their_own_and_several_on_average(both, load):
+    ranks = load(*(training(kernels, rank=number) for number, kernels in enumerate((AFTER, BEFORE))))
     table = ranks.diff(both[1])  # of rank 0
     assert set(table["rank"]) == {0} and set(table["change"]) == {"same"}
     assert set(ranks.diff(ranks)["rank"]) == {0, 1}
-    alone = Trace(folder / "1.json")
+    alone = load(training(BEFORE, rank=1))
     assert set(alone.diff(both[0])["change"]) == {"same"}  # one rank each
     kinds = comparison(ranks.ranks, ranks.ranks).tables["kind"].set_index("kind")
     assert kinds.loc["matrix products", "before_us"] == (40 + 20) / 2
@@ -192,11 +188,10 @@ def test_a_step_that_is_alone_begins_with_its_mark_or_after_the_work_of_the_step
     assert re.search(f"A step took {lasts:,} us .* waits {1 - 500 / lasts:.0%} of the time", found)
 
 
-def test_a_step_that_is_alone_may_have_launched_nothing(tmp_path):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#1", 0, 1000)
+def test_a_step_that_is_alone_may_have_launched_nothing(load):
+    trace = on_the_host(("ProfilerStep#1", 0, 1000))
     trace.launch(1100, 1150, 350)
-    ranks = Trace(trace.save(tmp_path / "trace.json")).ranks
+    ranks = load(trace).ranks
     assert "took 1,500 us and takes 1,500" in comparison(ranks, ranks).words
 
 

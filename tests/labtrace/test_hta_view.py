@@ -1,9 +1,10 @@
 """The view "hta": HTA's own tables, and labtrace's numbers beside them."""
 
 import re
+from unittest.mock import Mock
 
 import pytest
-from synthetic_trace import SyntheticTrace
+from synthetic_trace import SyntheticTrace, on_the_host
 from test_views import told
 
 from labtrace import Trace, show
@@ -19,11 +20,9 @@ def rows(figure):
 @pytest.fixture
 def steps(tmp_path):
     """Two steps: stream 7 busy 10-110 and 160-260, and in the second 300-350."""
-    trace = SyntheticTrace()
-    trace.event("user_annotation", "ProfilerStep#1", 0, 200)
+    trace = on_the_host(("ProfilerStep#1", 0, 200), ("ProfilerStep#2", 280, 100))
     trace.launch(2, 10, 100, name="gemm")
     trace.launch(150, 160, 100, name="gemm")
-    trace.event("user_annotation", "ProfilerStep#2", 280, 100)
     trace.launch(290, 300, 50, name="relu")
     return trace
 
@@ -57,11 +56,8 @@ def test_a_recording_of_old_categories_is_read(public_trace):
 
 
 def test_a_trace_that_hta_cannot_read_is_named_with_a_way_out(steps, tmp_path, monkeypatch):
-    def fails(*_, **__):
-        raise TypeError("Cannot cast int16 to int8")
-
     trace = Trace(steps.save(tmp_path / "a.json"))
-    monkeypatch.setattr("hta.trace_analysis.TraceAnalysis", fails)
+    monkeypatch.setattr("hta.trace_analysis.TraceAnalysis", Mock(side_effect=TypeError("Cannot cast int16 to int8")))
     with pytest.raises(LabError, match=r"HTA cannot read .*a.json \(TypeError: Cannot cast.*pandas<3"):
         show.trace(trace, "hta")
 

@@ -1,5 +1,6 @@
 """The report on a trace: sentences first, then figures, on one page that opens without a network; and as data."""
 
+import itertools
 import json
 import re
 
@@ -32,12 +33,11 @@ def test_findings_verdict_and_advice_stand_above_the_figures(two_streams, tmp_pa
     assert "cannot tell" not in page(two_streams, tmp_path)
 
 
-def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(tmp_path):
-    for number, trace in enumerate(two_ranks()):
-        for place in range(25):
-            trace.launch(300 + 9 * place, 305 + 9 * place, 5, name=f"kernel {place}")
-        trace.save(tmp_path / f"{number}.json")
-    folder = Trace(tmp_path)
+def test_the_page_and_the_data_of_a_folder_have_a_line_for_each_rank(load, tmp_path):
+    traces = two_ranks()
+    for trace, place in itertools.product(traces, range(25)):
+        trace.launch(300 + 9 * place, 305 + 9 * place, 5, name=f"kernel {place}")
+    folder = load(*traces)
     text = page(folder, tmp_path)
     assert "Rank 1 is the straggler" in text and "sending µs" in text and "cannot tell" not in text
     table = text[text.index("times the others") :].partition("</table>")[0]

@@ -142,13 +142,9 @@ def test_kernels_of_the_autograd_thread_belong_to_the_range_round_it(load):
     assert load(trace).concurrency()["range"].tolist() == ["all"] * 2 + ["generators backward"] * 2
 
 
-def gpu_bound():
-    """97 of 100 kernels wait for more than 100 us, while the GPU is idle for 2% of the time."""
-    return SyntheticTrace().launches(100, 0, 40, 49, every=5, gpu_every=50)
-
-
 def test_long_delays_on_a_busy_gpu_are_not_the_host_s_fault(load):
-    verdict = load(gpu_bound()).summary().iloc[0]
+    """97 of 100 kernels wait for more than 100 us, while the GPU is idle for 2% of the time."""
+    verdict = load(SyntheticTrace().launches(100, 0, 40, 49, every=5, gpu_every=50)).summary().iloc[0]
     assert verdict["long_delays_of_kernels"] == pytest.approx(0.97, abs=0.02)
     assert verdict["idle_of_wall"] == pytest.approx(0.02, abs=0.002)
     assert verdict["bound_by"] == "compute"

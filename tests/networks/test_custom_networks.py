@@ -106,5 +106,4 @@ def test_exact_speedups_give_the_same(tiny, batch):
     exact = ("batched", "channels_last", "fused_adam", "out_of_place", "recompute", "accumulate")
     steps = [labkit.make_step(tiny_with(tiny, discriminator=Judge).double(), *names) for names in ((), exact)]
     losses = [[step(*batch(2, seed=seed, dtype=torch.float64)) for seed in range(2)] for step in steps]
-    for plain, fast in zip(*losses, strict=True):
-        assert all(torch.allclose(plain[term], fast[term], rtol=1e-9) for term in plain)
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-9, atol=1e-8)

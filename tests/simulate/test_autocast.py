@@ -4,10 +4,10 @@ import re
 
 import pytest
 import torch
+from operators import Operators
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from labkit.simulate import autocast, predict, program_operators
 from labkit.simulate.as_on_gpu import as_on_gpu
@@ -26,28 +26,23 @@ PROGRAMS = [
 ]
 
 
-class Results(TorchDispatchMode):
-    """Collects the type of each operator's result."""
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        result = operator(*args, **(kwargs or {}))
-        if operator.namespace == "aten" and operator is not torch.ops.aten.detach.default:  # FakeTensorMode adds some
-            self.seen.append((operator.name(), getattr(result, "dtype", None)))
-        return result
-
-
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_each_operator_has_the_type_that_it_has_on_cuda(program):
-    def types_on(device, results):
-        results.seen = []
-        with torch.device(device), torch.autocast("cuda", torch.float16), results:
+    def types_on(device):
+        seen = []
+
+        def note(operator, arguments, result):
+            if operator.namespace == "aten" and operator is not torch.ops.aten.detach.default:  # FakeTensorMode's own
+                seen.append((operator.name(), getattr(result, "dtype", None)))
+
+        with torch.device(device), torch.autocast("cuda", torch.float16), Operators(note):
             program(torch.empty(8, 32, 32), torch.empty(32, 32, requires_grad=True))
-        return results.seen
+        return seen
 
     with as_on_gpu():
-        ours = types_on("meta", Results())
+        ours = types_on("meta")
     with FakeTensorMode(), as_on_gpu():
-        assert types_on("cuda", Results()) == ours and torch.float16 in dict(ours).values()
+        assert types_on("cuda") == ours and torch.float16 in dict(ours).values()
 
 
 def test_every_operator_that_pytorch_casts_on_cuda_has_the_rule_of_its_header():

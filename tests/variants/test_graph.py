@@ -1,10 +1,12 @@
 """The step as a CUDA graph. Without a GPU a stand-in does what a graph does: the same operators on the same memory."""
 
 import copy
+import functools
 
 import pytest
 import torch
 from killing import same
+from tiny import assert_close
 from torch.utils._pytree import tree_leaves
 
 import labkit
@@ -41,11 +43,6 @@ def float64(batch, n, seed):
     return batch(n, size=16, seed=seed, dtype=torch.float64)
 
 
-def assert_same(losses, expected, tolerance, where):
-    for name, loss in expected.items():
-        assert losses[name].item() == pytest.approx(loss.item(), rel=tolerance), (name, where)
-
-
 RUNS = [
     ((), 16, 1, 3),
     ((), 10, 2, 0),
@@ -68,14 +65,14 @@ def test_a_schedule_and_a_resumption_in_between_are_the_baseline_s(tiny, batch, 
         for each in (plain, step):
             each.scale_lr(0.5 ** (3 * done // steps))
         real = float64(batch, n, done)
-        assert_same(step(*real), plain(*real), 1e-9, done)
+        assert_close(step(*real), plain(*real), 1e-9, done)
 
 
 @pytest.mark.parametrize("name", [pytest.param("fp16", marks=pytest.mark.slow), "bf16"])
 def test_sixteen_bit_steps_are_recorded_with_their_casts_and_their_scale(tiny, batch, name):
     plain, step = (labkit.make_step(tiny(pool_size=3), *own, name) for own in ((), (OnCPU,)))
     for seed in range(8):
-        assert_same(step(*batch(seed=seed)), plain(*batch(seed=seed)), 2e-2, seed)
+        assert_close(step(*batch(seed=seed)), plain(*batch(seed=seed)), 2e-2, seed)
     if name == "fp16":
         assert step.scaler.state_dict() == plain.scaler.state_dict()
 
@@ -97,14 +94,14 @@ def test_what_is_put_back_is_what_goes_on(tiny, batch):
                 for other in range(4):
                     step(*float64(batch, 1, 100 + other))
         real = float64(batch, 1, seed)
-        assert_same(step(*real), plain(*real), 1e-7, seed)
+        assert_close(step(*real), plain(*real), 1e-7, seed)
 
 
 def test_a_batch_of_another_shape_is_refused_and_changes_nothing(tiny, batch):
     plain, step = labkit.make_step(tiny(pool_size=2).double()), labkit.make_step(tiny(pool_size=2).double(), OnCPU)
     for seed in range(8):
         real = float64(batch, 2, seed)
-        assert_same(step(*real), plain(*real), 1e-7, seed)
+        assert_close(step(*real), plain(*real), 1e-7, seed)
         with pytest.raises(
             labkit.LabkitError, match=r"recorded for batches of shape \(2, 3, 16, 16\).*\(1, 3, 16, 16\)"
         ):
@@ -146,14 +143,11 @@ def test_memory_that_does_not_suffice_is_not_taken_for_waiting(tiny, batch, ends
         step(*batch())
 
 
-def test_the_rate_on_the_device_is_float32_whatever_the_default_type_is(tiny, batch):
+def test_the_rate_on_the_device_is_float32_whatever_the_default_type_is(tiny, request):
     """Fused Adam on a GPU refuses any other; `labkit.compare` makes steps under a default of float64."""
-    before = torch.get_default_dtype()
+    request.addfinalizer(functools.partial(torch.set_default_dtype, torch.get_default_dtype()))
     torch.set_default_dtype(torch.float64)
-    try:
-        step = labkit.make_step(tiny().double(), OnCPU)
-        step.load_state_dict(step.state_dict())
-        step.scale_lr(0.5)
-    finally:
-        torch.set_default_dtype(before)
+    step = labkit.make_step(tiny().double(), OnCPU)
+    step.load_state_dict(step.state_dict())
+    step.scale_lr(0.5)
     assert {group["lr"].dtype for adam in step.optimizers.values() for group in adam.param_groups} == {torch.float32}

@@ -1,13 +1,12 @@
 """Steps with "nhwc": the baseline's results, no layout converted, no race between streams; and where it does not go."""
 
 import sys
-import types
 import weakref
 
 import nhwc_formulas as formulas
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from operators import Operators
 
 import labkit
 from labcourse.races import RaceRecorder, VectorClocks
@@ -53,18 +52,6 @@ def test_a_training_step_by_its_kernels_is_the_baseline_s(tiny, batch, monkeypat
     assert distance.losses <= 1e-12 and distance.gradients <= 1e-12
 
 
-class Operators(TorchDispatchMode):
-    """Calls `seen` with the name and the arguments of each operator."""
-
-    def __init__(self, seen):
-        self.seen = seen
-        super().__init__()
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        self.seen(operator.name(), args)
-        return operator(*args, **(kwargs or {}))
-
-
 @pytest.fixture
 def idle(monkeypatch):
     """A function that makes a step of small networks whose kernels do nothing: layouts and operators are real."""
@@ -77,8 +64,8 @@ def test_no_activation_is_copied(idle, batch):
     """Between the kernels the layout stays: PyTorch converts small weights only."""
     copied = []
 
-    def note(name, arguments):
-        if name in ("aten::clone", "aten::copy_") and arguments[0].dim() == 4:
+    def note(operator, arguments, result):
+        if operator.name() in ("aten::clone", "aten::copy_") and arguments[0].dim() == 4:
             copied.append(tuple(arguments[0].shape))
 
     with Operators(note):
@@ -89,8 +76,8 @@ def test_no_activation_is_copied(idle, batch):
 def test_no_weight_s_gradient_is_computed_for_who_does_not_learn(idle, batch, monkeypatch):
     step, players, asked = idle("nhwc", "batched"), [], set()
 
-    def note(name, arguments):
-        if name == "aten::convolution_backward" and 4 in arguments[2].shape[2:]:  # a discriminator's
+    def note(operator, arguments, result):
+        if operator.name() == "aten::convolution_backward" and 4 in arguments[2].shape[2:]:  # a discriminator's
             asked.add((players[-1], arguments[-1][1]))
 
     backward = step.backward
@@ -198,17 +185,15 @@ def test_a_layer_that_somebody_has_put_in_is_seen(tiny):
         labkit.make_step(model, "nhwc")
 
 
-def test_without_triton_or_without_a_gpu_it_says_so(tiny, monkeypatch):
+def test_without_triton_or_without_a_gpu_it_says_so(tiny, elsewhere, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET")
     if not torch.cuda.is_available():
         with pytest.warns(UserWarning, match="nhwc: Triton's kernels need a GPU, so it changes nothing"):
             assert not labkit.make_step(tiny(), "nhwc").forwards
-    on_gpu = tiny()
-    weight = types.SimpleNamespace(is_cuda=True, is_cpu=False, device=torch.device("cuda"))
-    monkeypatch.setattr(on_gpu, "parameters", lambda: iter([weight]))
+
     monkeypatch.setattr(nhwc.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(labkit.LabkitError, match="'nhwc': its kernels need Triton: pip install triton"):
-        labkit.make_step(on_gpu, "nhwc")
+        labkit.make_step(elsewhere(tiny(), "cuda"), "nhwc")
 
 
 def test_the_model_is_left_as_found_even_after_an_error(idle, batch, monkeypatch):
