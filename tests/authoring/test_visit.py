@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -181,28 +180,3 @@ def test_an_item_s_error_is_its_result_and_what_it_has_found_stays(tmp_path, mon
     visit.measure("broken", tmp_path, "cpu")
     assert read(tmp_path)["skipped"] == {"broken": "ValueError: the bug"}
     assert read(tmp_path)["rows"]["broken"]["number"] == 1 and read(tmp_path)["stamp"]["torch"] == torch.__version__
-
-
-@pytest.mark.slow
-def test_a_rehearsal_that_is_killed_twice_ends_with_everything(tmp_path):
-    command = [sys.executable, "-m", "benchmarks.authoring.visit", str(tmp_path), "--device=cpu", "--seconds=1000"]
-    for part in ("right", "batch 16"):
-        process = subprocess.Popen(command, cwd=ROOT)
-        while process.poll() is None and not (tmp_path / visit.RESULTS_FILE).exists():
-            time.sleep(0.1)
-        while process.poll() is None and part not in read(tmp_path)["rows"]:
-            time.sleep(0.1)
-        process.kill()
-        process.wait()
-        before = read(tmp_path)
-    while (left := read(tmp_path))["skipped"]:  # an item that takes too long here is continued
-        subprocess.run(command, cwd=ROOT, check=True)
-        assert read(tmp_path) != left
-    results = read(tmp_path)
-    assert before["rows"]["right"]["updates"].items() <= results["rows"]["right"]["updates"].items()
-    right, turns = results["rows"]["right"]["updates"], results["rows"]["batch 16"]
-    assert max(one["gradients"] for label, one in right.items() if "float32" in label or label == "nhwc") < 1e-3
-    assert len(turns["rounds"]) == 18 and turns["fails"] == {} and [*turns["made"]] == [*visit.BATCH_16]
-    assert sum(row["kind"] == "trace" for row in results["rows"].values()) == 3
-    losses = results["rows"]["updates"]["losses"]
-    assert losses["new"]["G_A"] == pytest.approx(losses["plain"]["G_A"], rel=0.1)
