@@ -18,6 +18,6 @@ def test_a_round_has_different_faults_and_the_truth_is_that_of_the_neighbour(tmp
         assert one.say(cause, 1.2 * gain).startswith("Right") and one.say(cause, gain / 1.2).endswith("near enough.")
         assert one.say(cause, 1.3 * gain).endswith("far off.") and one.say(cause, gain / 1.3).endswith("far off.")
         other = next(name for name in CAUSES if name != cause)
-        assert one.say(other, gain).startswith(f"No, not {other}: {cause}")
+        assert one.say(other, gain).startswith(f"Not {other!r}. The fault is {cause}")
     with pytest.raises(LabError, match="cause"):
         partners[0].say("the weather", 1)

@@ -19,6 +19,7 @@ from labkit.errors import LabkitError
 from labkit.measure import compare as comparing
 from labkit.measure.tables import read_table, write_table
 from labkit.measure.timing import interval, ratios
+from labkit.show.comparisons import comparison_report
 
 one_rate = functools.cache(comparing.matmul_rate)
 
@@ -358,6 +359,6 @@ def test_an_unknown_measure_is_refused(table):
 
 
 def test_the_report_opens_without_a_network(table, tmp_path):
-    page = show.comparison_report(table, tmp_path / "new" / "compare.html").read_text()
+    page = comparison_report(table, tmp_path / "new" / "compare.html").read_text()
     assert "<script src" not in page and "<link" not in page and page.count("<details>") == 3
     assert "Imaginary GPU" in page and "&lt;fast&gt;" in page and "<fast>" not in page
