@@ -61,6 +61,7 @@ c.Autograde.autograde_preprocessors = [
     SanitizeHTML,  # a script of a student would act for the teacher in formgrader
     CheckCellMetadata,
 ]
+c.SanitizeHTML.enabled = True
 c.GenerateFeedback.preprocessors = [GetGrades, ShowResults, CSSHTMLHeaderPreprocessor]
 
 # The feedback's page is in tools/grading/page; formgrader uses its own template instead.

@@ -134,7 +134,7 @@ def graded(course, tmp_path_factory):
     (folder / canvas_name("broken")).write_text("{")
     (folder / canvas_name("pdf", "pdf")).write_bytes(b"%PDF-1.7")
     (folder / "notes.txt").write_text("of nobody")
-    archive = shutil.make_archive(str(folder), "zip", folder)
+    archive = shutil.make_archive(str(folder), "zip", folder.parent, folder.name)  # a folder around all
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
         patch.setenv("ISOLATION", "none")
         patch.setitem(execute.LONG, NAME, 5)

@@ -51,10 +51,13 @@ def collect(course: Course, submissions: Path, notebook: str) -> dict[str, str]:
     before = {student: read_bytes(course.handed_in(student, notebook)) for student in course.submitted(notebook)}
     folder = course.root / "downloaded" / notebook
     shutil.rmtree(folder, ignore_errors=True)
-    if submissions.is_dir():
-        shutil.copytree(submissions, folder / "archive", ignore=shutil.ignore_patterns(".*", "__MACOSX"))
-    else:
-        shutil.unpack_archive(submissions, folder / "archive", "zip")
+    if not submissions.is_dir():
+        shutil.unpack_archive(submissions, folder / "unpacked", "zip")
+    source = submissions if submissions.is_dir() else folder / "unpacked"
+    names = [one for one in source.iterdir() if one.name != "__MACOSX"]
+    if len(names) == 1 and names[0].is_dir() and len([*names[0].iterdir()]) > 1:  # a folder around all
+        source = names[0]
+    shutil.copytree(source, folder / "archive", ignore=shutil.ignore_patterns(".*", "__MACOSX"))
     app, failure = run(course, ZipCollectApp, notebook)
     if failure:
         raise ValueError(f"{submissions} cannot be collected: {failure}")
