@@ -15,7 +15,7 @@ def noisy_pictures(folder, sizes, suffix="png", **options):
     """Writes pictures of these (height, width) into each of the folders in `folder`, which is returned."""
     random = np.random.default_rng(0)
     for name, each in sizes.items():
-        (folder / name).mkdir(parents=True)
+        (folder / name).mkdir(parents=True, exist_ok=True)
         for number, size in enumerate(each):
             pixels = random.integers(0, 256, (*size, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{number}.{suffix}", **options)
