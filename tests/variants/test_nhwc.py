@@ -170,7 +170,7 @@ def note(kernel, grid, on, *arguments, **constants):
     types = [one.dtype if isinstance(one, torch.Tensor) else one for one in arguments]
     first.setdefault(kernel, (types, constants))
 
-nhwc_norm.run = nhwc_ends.run = note
+nhwc_norm.run_grid = nhwc_ends.run_grid = note
 model = labkit.CycleGAN("resnet_3blocks", ngf=16, ndf=16)
 step_operators(model, "nhwc", "batched", "fused_adam", "bf16", size=128)
 assert len(first) == 8
