@@ -50,6 +50,8 @@ def collect(course: Course, submissions: Path, notebook: str) -> dict[str, str]:
     """
     before = {student: read_bytes(course.handed_in(student, notebook)) for student in course.submitted(notebook)}
     folder = course.root / "downloaded" / notebook
+    if folder in (here := submissions.resolve(), *here.parents):
+        raise ValueError(f"{submissions} is where hand-ins are unpacked: move the files out of {folder.parent} first")
     shutil.rmtree(folder, ignore_errors=True)
     if not submissions.is_dir():
         shutil.unpack_archive(submissions, folder / "unpacked", "zip")

@@ -26,9 +26,9 @@ OPTIONS = (
     "--env=PYTHONPATH=/course"
 ).split()
 RUN = """import json, sys, nbformat, nbgrader.preprocessors
-notebook = nbformat.read("/work/notebook.ipynb", as_version=4)
+notebook = nbformat.read("/handed_in/notebook.ipynb", as_version=4)
 nbgrader.preprocessors.Execute(**json.loads(sys.argv[1])).preprocess(notebook, {})
-nbformat.write(notebook, "/work/executed.ipynb")
+nbformat.write(notebook, "/handed_in/executed.ipynb")
 """
 NO_CONTAINER = (
     f"neither podman nor docker answers with the image {IMAGE} (make grading-image), so students' code would read and "
@@ -57,7 +57,7 @@ def run_in_container(notebook: NotebookNode, settings: dict[str, Any]) -> None:
         os.chmod(folder, 0o777)  # the user there is nobody
         nbformat.write(notebook, Path(folder, "notebook.ipynb"))
         program, name = engine(), f"labkit-{Path(folder).name}"
-        options = [*OPTIONS, f"--name={name}", f"--volume={folder}:/work:rw"]
+        options = [*OPTIONS, f"--name={name}", f"--volume={folder}:/handed_in:rw"]
         options += [f"--volume={ROOT / package}:/course/{package}:ro" for package in PACKAGES]
         options += [f"--env={key}={os.environ[key]}" for key in VARIABLES]
         seconds = settings["timeout"] * (2 + sum(is_grade(cell) for cell in notebook.cells))
