@@ -261,6 +261,17 @@ def test_canvas_gets_its_own_table_back(course, tmp_path):
     assert rows[2] == '"Right, Ada",1001,right,A,7.5' and len(rows) == 3, "who handed nothing in keeps an old mark"
 
 
+def test_a_hand_in_that_waits_has_a_row_and_an_unknown_student_is_named(released, tmp_path, monkeypatch, capsys):
+    course = Course(shutil.copytree(released, tmp_path / "course"))
+    (course.root / "class_list.csv").write_text("id\nada\n")
+    (course.root / "submitted" / "ada" / NAME).mkdir(parents=True)
+    assert report.marks(course, NAME)[f"{NAME} notes"]["ada"] == "not graded: not yet"
+    monkeypatch.setenv("ISOLATION", "none")
+    with pytest.raises(SystemExit):
+        grading.main(["--course", str(course.root), "--student", "eve"])
+    assert "eve has handed in none" in capsys.readouterr().err
+
+
 def test_without_a_container_students_code_is_not_run(course, monkeypatch, capsys):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("ISOLATION", raising=False)

@@ -133,6 +133,8 @@ def main(arguments: list[str] | None = None) -> None:
             shutil.copy(asked.students, course.root / CLASS_LIST)
         if asked.seed is not None:
             (course.root / "seed.txt").write_text(f"{asked.seed}\n", encoding="utf-8")
+        if asked.student and not any(asked.student in course.submitted(name) for name in names):
+            raise ValueError(f"{asked.student} has handed in none of these notebooks: STUDENT is an id of grades.csv")
         if asked.submissions and not asked.notebook:
             raise ValueError(
                 "SUBMISSIONS are the files of one notebook: say which, NOTEBOOK=01_build_cyclegan for example"

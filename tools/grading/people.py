@@ -1,5 +1,6 @@
 """The class list: a table of your own, Canvas's gradebook or Moodle's grading worksheet."""
 
+import io
 import re
 import unicodedata
 from pathlib import Path
@@ -20,9 +21,11 @@ def read_people(path: Path) -> pd.DataFrame:
         ValueError: it is another table, or not in UTF-8.
     """
     try:
-        people = pd.read_csv(path, sep=None, engine="python", dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not in UTF-8: in Excel, save it as `CSV UTF-8`") from error
+    separator = max(",;\t", key=text.partition("\n")[0].count)  # Excel writes semicolons in much of Europe
+    people = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, skipinitialspace=True)
     if {"ID", "Student"} <= {*people}:
         people = people[people["ID"] != ""].copy()  # the row of possible points has none
         login = people.get("SIS Login ID", people["ID"])

@@ -135,7 +135,8 @@ def marks(course: Course, notebook: str) -> pd.DataFrame:
     """
     submitted, most, people = course.submitted(notebook), course.exercises(notebook), course.people()
     table = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
-    notes = {student: [f"not graded: {why}"] for student, why in course.not_graded(notebook).items()}
+    reasons = course.not_graded(notebook)
+    notes = {student: [f"not graded: {reasons.get(student, 'not yet')}"] for student in submitted}
     for one in course.graded(notebook):
         table.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
         notes[one.student] = one.notes
