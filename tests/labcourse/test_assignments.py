@@ -298,8 +298,8 @@ def test_nbgrader_gives_the_solution_all_points_and_the_untouched_notebook_none(
     submit(released, solutions, course / "submitted" / "solved" / name)
     submit(released, {}, course / "submitted" / "untouched" / name)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    options = ["--Execute.timeout=60"]
-    assignments.nbgrader("autograde", name, *options, course=course)
+    monkeypatch.setenv("ISOLATION", "none")
+    assignments.nbgrader("autograde", name, "--Execute.timeout=60", course=course)
 
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as gradebook:
         solved, untouched = (gradebook.find_submission(name, student) for student in ("solved", "untouched"))
