@@ -71,7 +71,9 @@ COMPUTE = {
     "attention": rf"{UNFUSED}(?:flash|fmha|attention|attn|sage_fwd)",
     "softmax": r"(?i)softmax",
     "layout conversions": r"nchwToNhwc|nhwcToNchw|nchwToFolded|foldedNhwc|tensorTransformGeneric|nchwAddPadding",
-    "convolutions": rf"{UNFUSED}(?:conv(?!ert)|cudnn_|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|im2col)",
+    "convolutions": (
+        rf"{UNFUSED}(?:conv(?!ert)|cudnn_|cudnn.*gemm|winograd|[dw]grad|fprop|miopen|Sp3Asm|\b(?:im|vol)2col)"
+    ),
     "matrix products": (
         rf"{UNFUSED}(?:(?<!fb)gemm|gemv|cublas|splitK|cutlass|Cijk_|nvjet|::dot_kernel|matmul|bmm|fused_?moe"
         r"|triton_(?:tem_\w*)?mm)"

@@ -30,6 +30,8 @@ START_UP_RATIO, START_UP_US = 100.0, 1e3  # a call is start-up only if it exceed
 MOST_RARE = 5  # slow launches, in a recording without steps
 LONGEST_LAUNCH_US = 1e3  # host time outside of calls before a launch that is longer is other work, not launching
 PYTHON = "python_function"  # category of Python's functions, if the recording has them
+OVERHEAD = "overhead"  # of the profiler's own work
+AROUND_ALL = 0.97  # of the time and of the launches: a name around so many of them explains nothing
 
 
 def divide(rank: Rank, begin: np.ndarray, end: np.ndarray, copies: pandas.DataFrame) -> dict[str, np.ndarray]:
@@ -118,22 +120,20 @@ def _comes_again(rank: Rank, begin: pandas.Series) -> bool:
 def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> tuple[list[str], list[float]]:
     """The name of the event that the launching thread spent most of each gap in, and the share of the gap it covers.
 
-    Operators, calls, ranges and Python's functions count, and events of the same name count together. Of the names that
-    cover more than half of a gap we take the one that covers least, so the innermost. If there is none, we take the
-    name that covers most.
+    Operators, calls, ranges, Python's functions and the profiler's own work count, and events of the same name count
+    together. Of the names that cover more than half of a gap we take the one that covers least, so the innermost. If
+    there is none, we take the name that covers most.
 
     Args:
         begin, end: of the gaps, in microseconds.
         call: the place in `Rank.operators` of the call that launched the kernel after the gap, or -1 if unknown.
     """
-    begin, end, events = np.asarray(begin), np.asarray(end), rank.recording.events
-    python = events[events["category"] == PYTHON]
-    columns = ["name", "begin", "end", "pid", "tid"]
-    events = pandas.concat([each[columns] for each in (rank.operators, rank.ranges, python)])
+    begin, end, events = np.asarray(begin), np.asarray(end), fillers(rank)
     order = np.argsort(begin)
     next_gap = np.searchsorted(end[order], events["begin"], side="right")
     events = events[np.append(begin[order], np.inf)[next_gap] < events["end"]]  # those in one of the gaps
-    events = events.iloc[np.lexsort((-events["end"], events["begin"]))].reset_index(drop=True)
+    # Of two with the same times the one that was written first is within the other: tracers write what has ended.
+    events = events[::-1].iloc[np.lexsort((-events["end"][::-1], events["begin"][::-1]))].reset_index(drop=True)
     nested, names = Nested(events), events["name"].to_numpy(dtype=object)
     threads = {tuple(events.loc[rows[0], ["pid", "tid"]]): (names[rows], nesting) for rows, nesting in nested.threads}
     callers = rank.operators[["pid", "tid"]].reindex(call).itertuples(index=False, name=None)  # NaN for unknown
@@ -142,6 +142,39 @@ def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> 
         for since, until, caller in zip(begin, end, callers, strict=True)
     ]
     return [name for name, _ in found], [share for _, share in found]
+
+
+def fillers(rank: Rank) -> pandas.DataFrame:
+    """The events of the host that can be the reason for a gap, with name, begin, end, pid and tid."""
+    events = rank.recording.events
+    overhead = events[events["category"] == OVERHEAD]
+    if len(overhead) and len(launching := rank.operators[["pid", "tid"]].iloc[rank.kernels["call"].clip(lower=0)]):
+        overhead = overhead.assign(**launching.mode().iloc[0])  # Kineto writes it without a thread
+    named = pandas.concat([rank.ranges, python_places(rank)])
+    named = named[~named["name"].isin(around_all(rank, named))]
+    return pandas.concat([each[["name", "begin", "end", "pid", "tid"]] for each in (rank.operators, named, overhead)])
+
+
+def python_places(rank: Rank) -> pandas.DataFrame:
+    """Python's functions, if they were recorded. Built-in ones have no place, but their callers do."""
+    python = rank.recording.events[rank.recording.events["category"] == PYTHON]
+    places = python[~matching(python["name"], "^<built-in")]
+    return places if len(places) else python
+
+
+def around_all(rank: Rank, events: pandas.DataFrame) -> set[str]:
+    """The names of events that are around nearly all of the time, and nearly all launches."""
+    wall = rank.recorded.length
+    lasting = events.groupby("name")["duration"].sum()
+    launches = rank.kernels["call_begin"].dropna().to_numpy()
+    found = set()
+    for name in lasting.index[lasting > AROUND_ALL * wall]:
+        ours = events[events["name"] == name]
+        union = Union(ours["begin"], ours["end"])
+        within = np.mean(union.covered(launches, launches + 0.1) > 0.05) if len(launches) else 1.0
+        if union.length > AROUND_ALL * wall and within > AROUND_ALL:
+            found.add(str(name))
+    return found
 
 
 def _longest(names: np.ndarray, nesting: Nesting, begin: float, end: float) -> tuple[str, float]:

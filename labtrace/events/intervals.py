@@ -134,6 +134,16 @@ class Nested:
             found, begun = np.where(later, here, found), np.where(later, self._begin[here], begun)
         return found
 
+    def around(self, times: ArrayLike) -> list[list[int]]:
+        """The places of all events around each time, of every thread."""
+        found: list[list[int]] = [[] for _ in np.asarray(times)]
+        for rows, nesting in self.threads:
+            for here, place in zip(found, nesting.at(times), strict=True):
+                while place >= 0:
+                    here.append(int(rows[place]))
+                    place = nesting.parent[place]
+        return found
+
     def names_at(self, times: ArrayLike, nowhere: str = NOWHERE) -> np.ndarray:
         """The name of the innermost event at each time, `nowhere` where there is none."""
         return np.append(self._names, nowhere)[self.at(times)]

@@ -65,6 +65,7 @@ class Recording:
     | external | | "External id", -1 without |
     | begin, duration, end | microseconds | since the first event |
     | inputs | | the place of the operator's inputs in the list of this name, -1 without |
+    | blocks_per_sm | | blocks of threads of a kernel for each multiprocessor, NaN without |
 
     Each time is the float nearest to a whole number of nanoseconds, and the nanoseconds are exact: equal times are
     equal, and `round(1000 * begin)` gives them back.
@@ -222,6 +223,7 @@ class Arguments(msgspec.Struct, gc=False):
     copy: Any = msgspec.field(name="copy kind", default=None)
     source: Any = msgspec.field(name="src kind", default=None)
     target: Any = msgspec.field(name="dst kind", default=None)
+    blocks: Any = msgspec.field(name="blocks per SM", default=None)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -305,7 +307,20 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
 
 
 NO_ARGUMENTS = Arguments()
-NUMBERS = ("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external", "inputs")
+NUMBERS = (
+    "category",
+    "name",
+    "pid",
+    "tid",
+    "begin",
+    "duration",
+    "stream",
+    "correlation",
+    "external",
+    "inputs",
+    "blocks",
+)
+MILLION = 10**6  # blocks for each multiprocessor are kept in millionths
 
 
 class Columns:
@@ -360,6 +375,7 @@ class Columns:
                 correlation,
                 -1 if external is None else external,
                 inputs,
+                round(MILLION * arguments.blocks) if type(arguments.blocks) is float else -1,
             )
         )
 
@@ -404,6 +420,7 @@ class Columns:
                 "end": _microseconds(begin + duration, known & lasting),
                 "external": values["external"],
                 "inputs": values["inputs"],
+                "blocks_per_sm": np.where(values["blocks"] < 0, np.nan, values["blocks"] / MILLION),
             }
         )
 

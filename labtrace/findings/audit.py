@@ -93,6 +93,7 @@ def _launches(rank: Rank) -> list[Finding]:
         launching = calls[matching(calls["name"], APPENDED_LAUNCHES)]
     captured = rank.captures.covered(launching["begin"], launching["end"]) > 0  # these run nothing
     missing = launching[~captured & ~launching["correlation"].isin(work["correlation"])]
+    early = missing[missing["begin"] < work["call_begin"].min()]
     lost = missing[missing["begin"].between(work["call_begin"].min(), work["call_begin"].max())]
     unknown = work[work["call"] < 0]
     first = work[work["call"] >= 0].groupby("stream")["begin"].min()  # streams run their kernels in order
@@ -103,6 +104,7 @@ def _launches(rank: Rank) -> list[Finding]:
     too_many = len(work) / 2 < len(unlinked) < len(work)  # a replay can do without some, and without any there is none
     unlinked_share = _share(unlinked["duration"].sum() + gaps_before, work)
     return [
+        _row("launches before the first recorded kernel: not recorded yet", early, 0.0),
         _row("launches whose kernel is missing: dropped", lost, lost_share, ALL_OF_GPU),
         _row("kernels, copies and memsets whose launch is missing", unlinked, unlinked_share, LAUNCHED, too_many),
     ]

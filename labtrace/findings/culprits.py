@@ -1,4 +1,4 @@
-"""The names behind a verdict: what filled the gaps, in which steps they are, and which kernel takes the time."""
+"""The names behind a verdict: what filled the gaps, where kernels were launched, when that was, and which kernel."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 import pandas
 
 from labtrace.events import host
-from labtrace.events.dialects import CALLS, PYTORCHS_RANGES, matching
+from labtrace.events.dialects import CALLS, OPERATORS, SYNCHRONISING, matching
+from labtrace.events.host import filled_by
+from labtrace.events.intervals import Nested, innermost
 from labtrace.events.rank import Rank
-from labtrace.tables.dependencies import WAITING_CALLS, Dependencies
+from labtrace.tables.dependencies import WAITING_CALLS, Dependencies, launches_block
 from labtrace.tables.gpu import gaps
 
 MOST_GAPS = 2000  # those left out are short
@@ -25,48 +27,65 @@ NOT_THE_HOST = {  # causes of `labtrace.Trace.idle`
 NEARLY_ALL = 0.9  # of the idle time: in steps that hold so much of it the cause came
 LEAST_STEPS = 4  # with fewer nobody can say how often something comes
 TAIL, TAIL_SHARE, LEAST_CALLS = 10.0, 0.3, 20  # calls that take so many times the median, and so much of the time
-KERNEL_SHARE = 0.5  # of the time of its kind: a kernel that takes more can be named
-# Kernels of PyTorch and of its compiler; the others are somebody's own, which no compiler fuses.
-PYTORCHS = r"\bat::|elementwise|triton_[a-z]{3}_|reduce_kernel|multi_tensor"
+KERNEL_SHARE = 0.4  # of the time of all kernels: one that takes more is named
+FEW_BLOCKS = 0.5  # blocks for each multiprocessor: with fewer most of the GPU has nothing to do
+CONVOLUTION = r"^aten::(?:cudnn|miopen)_convolution|^aten::convolution_backward"
+LOADING = r"^(?:data$|enumerate\(DataLoader\))"
+TORCHS_OWN = (
+    r"torch/(?:nn/modules/module|utils/_contextlib|_dynamo|_ops|optim/optimizer|autograd)|nn\.Module: |<built-in"
+)
+# Kernels that a compiler fuses with others. Those that it does not are named, such as a sort or somebody's own.
+FUSED = r"elementwise|triton_[a-z]{3}_|reduce_kernel|multi_tensor|CatArrayBatchedCopy"
 
 
 class TopKernel(NamedTuple):
-    """The kernel that takes most of the time of its kind.
+    """The kernel that takes most of the time.
 
     Attributes:
         name: whole, as in the recording.
-        share: of the time of its kind, from 0 to 1.
-        calls: in words, "3 a step" or, where no step is marked, "12 in all".
-        slow, slow_share: how many of its calls take over `TAIL` times their median, and their share of its time.
-        own: whether neither PyTorch nor its compiler made it.
+        ours: which of the kernels have this name.
+        share: of the time of all kernels, from 0 to 1.
+        text: its name, how often a step it runs, whether few of its calls take much of the time, or it has few blocks.
+        blocks: for each multiprocessor, NaN if the recording does not say.
+        named: whether its name says more than its kind does.
     """
 
     name: str
+    ours: pandas.Series
     share: float
-    calls: str
-    slow: int
-    slow_share: float
-    own: bool
+    text: str
+    blocks: float
+    named: bool
 
 
 def of_host(rank: Rank, cause: str) -> str:
-    """What of this cause it was, by name, as an insertion behind it, or "" if no name stands for over half of it."""
+    """What of this cause it was, by name, as an insertion behind it, "" if nothing can be named."""
     if cause == host.LAUNCHES:
-        where = _launching_range(rank)
+        where = _launched_within(rank)
         return f" within {where}" if where else ""
     if cause not in (host.DATA, host.OTHER):
         return ""
-    name = _filler(rank)
-    if cause == host.OTHER and not name:
-        return ", without an event (Python, garbage collection, another program)"
-    return f" ({name})" if name and not re.match(rf"data$|{PYTORCHS_RANGES}", name) else ""
+    if not (rank.operators["category"] == OPERATORS).any():
+        return ", which was not recorded (ProfilerActivity.CPU)"
+    us = _idle_by_name(rank, without_loading=cause == host.OTHER)
+    named, half = us.drop(UNNAMED, errors="ignore"), us.sum() / 2
+    most = named.index[0] if len(named) and named.iloc[0] > half else ""
+    if cause == host.DATA:
+        return f" ({most})" if most and not re.match(LOADING, most) else ""
+    if most or (len(named) and us.get(UNNAMED, 0.0) <= half):
+        return f" ({most or ' and '.join(named.index[:2])})"
+    return ", without an event (Python, garbage collection, another program)"
 
 
-def _filler(rank: Rank) -> str:
-    """The event of the host that filled the gaps which are over half of the idle time, or ""."""
-    table = gaps_by_name(rank)
-    us = table[table["kind"] == "host_wait"].set_index("name")["us"].drop(UNNAMED, errors="ignore")
-    return str(us.idxmax()) if len(us) and us.max() > table["us"].sum() / 2 else ""
+def _idle_by_name(rank: Rank, without_loading: bool) -> pandas.Series:
+    """Microseconds of the largest gaps by the name of what filled them, or of their parts outside of data loading."""
+    begin, end = (rank.busy | rank.loading if without_loading else rank.busy).gaps()
+    largest = np.sort(np.argsort(end - begin)[-MOST_GAPS:])
+    begin, end = begin[largest], end[largest]
+    following = np.searchsorted(rank.kernels["begin"], end, side="left").clip(max=len(rank.kernels) - 1)
+    names, shares = filled_by(rank, begin, end, rank.kernels["call"].iloc[following])
+    table = pandas.Series(end - begin).groupby(np.where(np.array(shares) > FILLED, names, UNNAMED))
+    return table.sum().sort_values(ascending=False)
 
 
 def gaps_by_name(rank: Rank) -> pandas.DataFrame:
@@ -78,47 +97,99 @@ def gaps_by_name(rank: Rank) -> pandas.DataFrame:
     return of_name.agg(count="size", us="sum", mean_us="mean", max_us="max").reset_index()
 
 
-def _launching_range(rank: Rank) -> str:
-    """The range in which the kernels were launched that ended over half of the idle time, or ""."""
-    found = rank.gaps
-    names = np.append(rank.ranges["name"].to_numpy(dtype=object), "")
-    us = found["us"].groupby(names[rank.kernels["range"].iloc[found["next"]]]).sum()
-    return str(us.idxmax()).strip("# ") if us.max() > us.sum() / 2 else ""
+def _launched_within(rank: Rank) -> str:
+    """The innermost range or Python function around the launches that ended over half of the idle time.
+
+    "" if there is none, or only such as are around nearly all launches.
+    """
+    largest = rank.gaps.nlargest(MOST_GAPS, "us")
+    python = host.python_places(rank)
+    places = pandas.concat([rank.ranges, python[~matching(python["name"], TORCHS_OWN)]], ignore_index=True)
+    places = places[~places["name"].isin(host.around_all(rank, places))]
+    launched = rank.kernels["call_begin"].iloc[largest["next"]].to_numpy()
+    next_one = np.append(np.sort(launched), np.inf)[np.searchsorted(np.sort(launched), places["begin"])]
+    places = places[next_one <= places["end"]].reset_index(drop=True)
+    names = places["name"].to_numpy(dtype=object)
+    us: dict[str, float] = {}
+    for here, lasted in zip(Nested(places).around(launched), largest["us"], strict=True):
+        for name in {names[place] for place in here}:
+            us[name] = us.get(name, 0.0) + lasted
+    likely = [name for name, lasted in us.items() if lasted > largest["us"].sum() / 2]
+    lasting = places.groupby("name")["duration"].sum()
+    return min(likely, key=lambda name: lasting[name], default="").strip("# ")
 
 
 def usual_wait(rank: Rank, found: Dependencies) -> str:
-    """The call in which the host waits most often, and how often a step: "cudaStreamSynchronize, 24 a step"."""
+    """The operator or call in which the host waits most often, and when: "aten::nonzero, 12 a step"."""
+    if launches_block(found.kernels):
+        return "each launch returns after its kernel"
     copies = set(found.kernels["correlation"][found.copies])
+    operators = rank.operators[rank.operators["category"] == OPERATORS]
     waiting = matching(rank.operators["name"], WAITING_CALLS) | rank.operators["correlation"].isin(copies)
-    times = rank.operators["name"][waiting & rank.operators["category"].isin(CALLS)].value_counts()
-    return f"{times.index[0]}, {_a_step(rank, times.iloc[0])}"
+    calls = rank.operators[waiting & rank.operators["category"].isin(CALLS)]
+    around = Nested(operators).names_at(calls["begin"], "")
+    calls = calls.assign(by=np.where(around == "", calls["name"], around))
+    calls["by"] = calls["by"].replace("aten::_local_scalar_dense", ".item()")
+    most = calls["by"].value_counts().index[0]
+    steps = np.append(rank.steps["step"].to_numpy(), -1)[innermost(rank.steps, calls["begin"][calls["by"] == most])]
+    return f"{most}, {_a_step(rank, pandas.Series(steps))}"
 
 
-def how_often(rank: Rank) -> str:
-    """In how many of the steps the GPU was idle: ", once in 12 steps (step 5)", ", in 3 of 12 steps", "" if in most."""
-    steps, found = len(rank.steps), rank.gaps
+def _a_step(rank: Rank, steps: pandas.Series) -> str:
+    """How often a step something comes that came in these steps, of those that have it, and in how many it is more."""
+    times = steps[steps >= 0].value_counts()
+    if rank.steps.empty or times.empty:
+        return f"{len(steps):,} in all"
+    often = times[times > times.max() / 2]
+    some = len(rank.steps) >= LEAST_STEPS and len(often) <= len(rank.steps) / 2
+    return f"{often.mean():,.3g} a step" + (f", in {len(often)} of {len(rank.steps)} steps" if some else "")
+
+
+def when(rank: Rank) -> str:
+    """When the GPU was idle: ", once in 12 steps (step 5)", ", in 3 of 12 steps", ", from step 5 on", "" if in most."""
+    steps, found = rank.steps["step"], rank.gaps
     us = found["us"].groupby(rank.kernels["step"].iloc[found["next"]].to_numpy()).sum().sort_values(ascending=False)
-    if steps < LEAST_STEPS or not us.sum():
+    if len(steps) < LEAST_STEPS or not us.sum():
         return ""
-    many = 1 + int(np.argmax(us.cumsum() >= NEARLY_ALL * us.sum()))
-    if many == 1:
-        return f", once in {steps} steps (step {us.index[0]})"
-    return f", in {many} of {steps} steps" if many <= steps / 2 else ""
+    many = us[: 1 + int(np.argmax(us.cumsum() >= NEARLY_ALL * us.sum()))].index
+    if len(many) == 1:
+        return f", once in {len(steps)} steps (step {many[0]})"
+    if len(many) <= len(steps) - 2 and set(steps[-len(many) :]) == set(many):  # the gap before the first is not known
+        return f", from step {min(many)} on"
+    return f", in {len(many)} of {len(steps)} steps" if len(many) <= len(steps) / 2 else ""
 
 
-def top_kernel(rank: Rank, table: pandas.DataFrame) -> TopKernel:
-    """The kernel that takes most of the time of those in `table`, which are of one kind."""
-    number = pandas.factorize(table["name"])[0]
-    us = np.bincount(number, weights=table["duration"])
-    lasting = table["duration"][number == us.argmax()]
-    name = table["name"][lasting.index[0]]
+def top_kernel(rank: Rank, kernels: pandas.DataFrame, kinds: pandas.Series) -> TopKernel:
+    """The kernel that takes most of the time.
+
+    Args:
+        rank: the recording.
+        kernels: of it, with name, step, duration and blocks_per_sm.
+        kinds: what each of them does, as `labtrace.events.dialects.fine_kinds`.
+    """
+    us = kernels[~kinds.isin(["communication", "copies"])].groupby("name", sort=False)["duration"].sum()
+    name = str(us.idxmax()) if len(us) else ""
+    ours = kernels["name"] == name
+    lasting, blocks = kernels["duration"][ours], float(kernels["blocks_per_sm"][ours].median())
     slow = lasting[lasting > TAIL * lasting.median()] if len(lasting) >= LEAST_CALLS else lasting[:0]
-    own, calls = not re.search(PYTORCHS, name), _a_step(rank, len(lasting))
-    return TopKernel(name, us.max() / us.sum(), calls, len(slow), slow.sum() / lasting.sum(), own)
+    text = f"{short(name)}, {_a_step(rank, kernels['step'][ours])}"
+    if (tail := slow.sum() / lasting.sum()) > TAIL_SHARE:
+        text += f", {len(slow):,} of its calls for {tail:.0%} of that"
+    if blocks < FEW_BLOCKS:
+        text += f", whose blocks fill {blocks:.0%} of the multiprocessors"
+    other = (kinds[ours] == "pointwise and other").all() and not re.search(FUSED, name)
+    share = lasting.sum() / (kernels["duration"].sum() or np.nan)
+    return TopKernel(name, ours, share, text, blocks, bool(blocks < FEW_BLOCKS or other))
 
 
-def _a_step(rank: Rank, times: int) -> str:
-    return f"{times:,} in all" if rank.steps.empty else f"{times / len(rank.steps):,.3g} a step"
+def searches(rank: Rank, kernels: pandas.DataFrame) -> np.ndarray:
+    """Which kernels cuDNN tried, to find the fastest: all but the last of a convolution in which the host waits."""
+    operators = rank.operators
+    within = operators[matching(operators["name"], CONVOLUTION)]
+    waits = operators["begin"][matching(operators["name"], SYNCHRONISING)]
+    within = within.iloc[[place for place in np.unique(innermost(within, waits)) if place >= 0]]
+    place = pandas.Series(innermost(within, kernels["call_begin"]))
+    return ((place >= 0) & place.duplicated(keep="last")).to_numpy()
 
 
 def short(name: str) -> str:

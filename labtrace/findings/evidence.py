@@ -18,32 +18,48 @@ SYNCHRONISE = r"(?:Device|Stream|Ctx)Synchronize$"  # the host does nothing else
 LONG_WAIT_US = 100.0  # after the last recorded work: a wait ends sooner
 FEWEST = 5  # late starts
 SLOWER, ALIKE = 1.15, 0.8  # the ratio of durations that is told, and the share of the kernels' time that it holds for
+SAME = 1.05  # steps of one speed differ by less
+FEWEST_STEPS = 4
+SCATTERED = 1.3  # the ninth decile of a kernel's durations over the first, if others use the GPU meanwhile
 
 
 class Slower(NamedTuple):
-    """From this step on kernels take so many times as long as before."""
+    """Kernels that take longer at times.
 
-    step: int
+    Attributes:
+        when: in words, "from step 5 on", "in 4 of 10 steps" or "now and then".
+        ratio: how many times as long.
+        times: for each kernel, how many times as long as it would.
+    """
+
+    when: str
     ratio: float
+    times: np.ndarray
 
 
 def outside(rank: Rank, ranks: Collection[Rank]) -> str:
     """A sentence on a cause that lies outside of what was recorded of this rank, or "".
 
+    All of them are told only of times in which the GPU was idle, by its own count.
+
     Args:
         rank: the recording.
         ranks: all ranks of the training, this one too.
     """
-    return _not_recorded(rank) or _elsewhere(rank, ranks) or _shared(rank)
+    idle = Union(*rank.busy.gaps())
+    if not idle.length >= LEAST * (rank.stop - rank.start):
+        return ""
+    return _not_recorded(rank, idle) or _elsewhere(rank, ranks, idle) or _shared(rank)
 
 
-def _not_recorded(rank: Rank) -> str:
+def _not_recorded(rank: Rank, idle: Union) -> str:
     """The host waited for work of the GPU after all recorded work had ended."""
     calls = rank.operators[matching(rank.operators["name"], SYNCHRONISE)]
     ends = np.append(-np.inf, np.sort(rank.kernels["end"]))
     ended = ends[np.searchsorted(ends, calls["end"], side="right") - 1]
-    us = np.minimum(calls["end"], rank.stop) - np.maximum(calls["begin"], np.maximum(ended, rank.start))
-    long = us[us > LONG_WAIT_US].sum() / ((rank.stop - rank.start) or np.nan)
+    until = calls["end"].to_numpy()
+    us = idle.covered(np.minimum(np.maximum(calls["begin"], ended), until), until)
+    long = us[us > LONG_WAIT_US].sum() / (rank.stop - rank.start)
     if rank.recording.gpus > 1 or not long >= LEAST:
         return ""
     return (
@@ -52,22 +68,19 @@ def _not_recorded(rank: Rank) -> str:
     )
 
 
-def _elsewhere(rank: Rank, ranks: Collection[Rank]) -> str:
+def _elsewhere(rank: Rank, ranks: Collection[Rank], idle: Union) -> str:
     """Another GPU of the process worked while this one was idle."""
     others = [one for one in ranks if one is not rank and one.recording.file == rank.recording.file]
-    begin, end = rank.busy.gaps()
-    idle = float(np.sum(end - begin))
-    if not others or idle < LEAST * (rank.stop - rank.start):
+    if not others:
         return ""
-    theirs = [one.kernels[["begin", "end"]] for one in others]
-    work = pandas.concat(theirs)
-    meanwhile = float(np.sum(Union(work["begin"], work["end"]).covered(begin, end))) / idle
+    work = pandas.concat([one.kernels[["begin", "end"]] for one in others])
+    meanwhile = float(np.sum(Union(work["begin"], work["end"]).covered(*rank.busy.gaps()))) / idle.length
     if meanwhile <= 0.5:
         return ""
     return (
-        f"The GPU waits {idle / (rank.stop - rank.start):.0%} of the time, and for {meanwhile:.0%} of that another GPU "
-        "of this process works: they take turns. Several micro-batches in a pipeline, or a copy of the model on each "
-        "GPU (DistributedDataParallel), let them work together"
+        f"The GPU waits {idle.length / (rank.stop - rank.start):.0%} of the time, and for {meanwhile:.0%} of that "
+        "another GPU of this process works: they take turns. Several micro-batches in a pipeline, or a copy of the "
+        "model on each GPU (DistributedDataParallel), let them work together"
     )
 
 
@@ -78,7 +91,7 @@ def _shared(rank: Rank) -> str:
     launched = (following["call_begin"] + following["call_duration"]).to_numpy()
     us = gaps["end"].to_numpy() - np.maximum(gaps["begin"], launched)
     late = (us > LATEST_START_US) & (following["sharing"] == 1).to_numpy()  # a graph takes longer to arrive
-    share = us[late].sum() / ((rank.stop - rank.start) or np.nan)
+    share = us[late].sum() / (rank.stop - rank.start)
     if late.sum() < FEWEST or not share >= LEAST:
         return ""
     clocks = "" if waits_end_well(rank.gpu_work, rank.operators) else ", or the clocks of host and GPU differ"
@@ -88,23 +101,49 @@ def _shared(rank: Rank) -> str:
     )
 
 
-def slower(rank: Rank) -> Slower | None:
-    """The step from which on nearly all kernels take longer than before, by their names, or None.
+def slower(kernels: pandas.DataFrame) -> Slower | None:
+    """When nearly all kernels take longer than at other times of the recording, or None.
 
-    The GPU's clock may have fallen. In no later step they may be as fast as in one of the earlier steps.
+    A kernel is compared with those of its name that are launched at the same place of other steps. Steps whose inputs
+    differ in size take any time; those of a GPU whose clock falls, or that others use, take one of two.
+
+    Args:
+        kernels: in the order of their launches, with name, kind, step and duration.
     """
-    kernels = rank.kernels[(rank.kernels["step"] >= 0) & (rank.kernels["kind"] == "compute")]
-    by_name = kernels.groupby(["name", "step"])["duration"].median().unstack().dropna()
-    us = kernels.groupby("name")["duration"].sum().reindex(by_name.index)
-    ratios = by_name.div(by_name.median(axis=1).replace(0.0, np.nan), axis=0).dropna()
-    if ratios.shape[1] < 4 or ratios.empty:
+    place = kernels.groupby(["step", "name"]).cumcount()
+    ours = kernels.assign(place=place)[(kernels["step"] >= 0) & (kernels["kind"] == "compute")]
+    blocks = ours.groupby(["name", "place"])["blocks_per_sm"].nunique()
+    table = ours.pivot(index=["name", "place"], columns="step", values="duration")[blocks <= 1]  # of inputs of one size
+    table = table.loc[:, table.notna().sum() > table.notna().sum().max() / 2].dropna()  # a step may be cut off
+    table = table[(table > 0).all(axis=1)]
+    us = table.sum(axis=1)
+    if table.shape[1] < FEWEST_STEPS or not us.sum() >= ALIKE * ours["duration"].sum() > 0:
         return None
-    steps = np.average(ratios, axis=0, weights=us[ratios.index])
-    apart = [steps[k:].min() > steps[:k].max() for k in range(2, len(steps) - 1)]
-    if not any(apart):
+    ratios = table.div(table.median(axis=1), axis=0)
+    steps = pandas.Series(np.average(ratios, axis=0, weights=us), index=ratios.columns)
+    if found := _slow_steps(ratios, us, steps):
+        when, slow, ratio = found
+        return Slower(when, ratio, np.where(kernels["step"].isin(slow), ratio, 1.0))
+    low, high = (table.div(steps).quantile(share, axis=1) for share in (0.1, 0.9))
+    if us[high > SCATTERED * low].sum() < ALIKE * us.sum():
         return None
-    found = [np.median(steps[k:]) / np.median(steps[:k]) if ok else 0.0 for k, ok in enumerate(apart, 2)]
-    place, ratio = 2 + int(np.argmax(found)), max(found)
-    of_names = ratios.iloc[:, place:].median(axis=1) / ratios.iloc[:, :place].median(axis=1)
-    alike = us[of_names.index[of_names > 1 + (ratio - 1) / 2]].sum() / us.sum()
-    return Slower(int(ratios.columns[place]), float(ratio)) if ratio >= SLOWER and alike >= ALIKE else None
+    best = low.reindex(pandas.MultiIndex.from_arrays([kernels["name"], place])).to_numpy()
+    times = np.fmax(1.0, kernels["duration"] / best)
+    return Slower("now and then", float(np.average(high / low, weights=us)), times.to_numpy())
+
+
+def _slow_steps(
+    ratios: pandas.DataFrame, us: pandas.Series, steps: pandas.Series
+) -> tuple[str, pandas.Index, float] | None:
+    """When, which steps are slow, and the ratio to the others, if nearly all kernels are slower in them."""
+    in_order = steps.sort_values()
+    fast = in_order.index[: 1 + int((in_order.to_numpy()[1:] / in_order.to_numpy()[:-1]).argmax())]
+    slow = steps.index.difference(fast)
+    ratio, later = float(steps[slow].median() / steps[fast].median()), slow.min() > fast.max()
+    two = all(steps[ours].max() <= SAME * steps[ours].min() for ours in (fast, slow))
+    of_names = ratios[slow].median(axis=1) / ratios[fast].median(axis=1)
+    alike = us[of_names > 1 + (ratio - 1) / 2].sum() / us.sum()
+    some = two and len(slow) <= len(steps) / 2  # else the others are fast: a last batch that is small
+    if ratio < SLOWER or alike < ALIKE or not (some or later) or min(len(fast), len(slow)) < 2:
+        return None
+    return f"from step {slow.min()} on" if later else f"in {len(slow)} of {len(steps)} steps", slow, ratio

@@ -7,7 +7,7 @@ twice, and the gains of two of them cannot be added up.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from functools import cached_property
 
 import numpy as np
@@ -15,51 +15,17 @@ import pandas
 
 from labtrace.errors import LabError
 from labtrace.events import host
-from labtrace.events.dialects import COMPUTE, fine_kinds, matching
+from labtrace.events.dialects import COMPUTE, fine_kinds
 from labtrace.events.gaps import KERNEL_WAIT_US, LONG_DELAY_US
 from labtrace.events.intervals import Union
 from labtrace.events.rank import Rank
 from labtrace.findings import audit
-from labtrace.findings.evidence import Slower
+from labtrace.findings.causes import COMMUNICATION, PAUSES, RANKS, advice
+from labtrace.findings.program import Program
 from labtrace.replay.launch_queue import play_unshared
 from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
-from labtrace.tables.achieved import PRODUCTS, TF32, achieved
 from labtrace.tables.dependencies import dependencies
 
-RANKS, PAUSES = "waiting for other ranks", "pauses between kernels"
-# What to try: the first part of each, up to the semicolon, is the subject of a sentence.
-TRY = {
-    host.DATA: "more loader workers and pinned memory; prefetching, pictures decoded once; labkit: workers=",
-    host.LAUNCHES: 'torch.compile, a CUDA graph or a larger batch; fewer, larger launches; labkit: "graph", "batched"',
-    host.GRAPHS: "fewer and larger graphs and kernels, or a newer driver; torch.compile fuses kernels before capture, "
-    "one graph can hold the whole step, and CUDA 12.6 launches graphs faster",
-    host.START_UP: "nothing in training; leave the first steps out of the recording (the profiler's wait and warmup)",
-    host.COMPILING: "compiling once; TORCH_LOGS=recompiles tells why, equal shapes or torch._dynamo.mark_dynamic help",
-    host.BLOCKED: "launches that do not block; another thread or program may hold the driver, or modules come late: "
-    "CUDA_MODULE_LOADING=EAGER, all shapes in the warm-up",
-    host.MEMORY: "an allocator that keeps its memory; no empty_cache(), the same shapes, pinned buffers made once, "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    host.WAITS: "a loop without .item(), print or copies to the host; pinned memory and non_blocking copies",
-    host.OTHER: "moving this work into another process, or out of the loop; Trace.gaps() has names, and more if the "
-    "profiler records with_stack=True; gc.freeze() if it is Python's garbage collection",
-    PAUSES: "fewer and larger kernels; torch.compile fuses them, larger batches; each kernel of a graph has its pause",
-    "copies": "pinned memory and non_blocking copies; data that stay on the GPU, no .item() in the loop",
-    "communication": "larger buckets or 16-bit gradients; a faster network, fewer exchanges",
-    RANKS: "the same work for each rank; equal batches and pictures, find the slow rank's cause",
-    "softmax": "scaled_dot_product_attention; one kernel that never writes the scores; of a loss, cross_entropy",
-    "optimiser": 'one kernel for all weights; fused=True; labkit: "fused_adam"',
-}
-# Kernels in 16 bits or fewer, by PyTorch's names, Tensile's (Cijk_..._BBS) and cuBLAS's (nvjet_hsh, nvjet_tst).
-# Flash attention has no others.
-SIXTEEN = (
-    r"(?i)bf16|fp16|f16|half|bfloat|Cijk_[a-z]+_[a-z]+_(?:[bh]|f8)|nvjet_(?:sm\d+_)?[htq]"
-    r"|fp8|float8|e4m3|e5m2|fp4|flash|attn_[fb]wd|sage_fwd"
-)
-# With these layers channels_last alone copies more than it saves: they know the channels first only.
-CHANNELS_FIRST = r"(?i)reflection_pad|instance_norm"
-ON_GPU = r"DtoD|D2D|DeviceToDevice"
-# Products of weights that compute less for each byte wait for their weights on any GPU: in 16 bits, and in 32.
-WEIGHTS, FEW_FLOPS = r"^aten::(?:add)?mm$", {"bfloat16": 50.0, "float16": 50.0, "float32": 15.0}
 START_UP_SHARE = 0.1  # of the recording: if more is start-up, all gains are those of the rest
 # The rule of `Remedies._check_waits`: the host was ahead if the GPU was busy for more than this share of the time, and
 # more than this share of the kernels had a long delay. Stretches without calls may be waits if they took this share.
@@ -157,55 +123,10 @@ class Remedies:
     @cached_property
     def advice(self) -> dict[str, str]:
         """What to try, by cause."""
-        bits = {kind: self._fewer_bits(kind) for kind in COMPUTE}
-        names = pandas.concat([self.rank.operators["name"], self.table["name"]])
-        first = matching(names, CHANNELS_FIRST).any()
-        layout = [] if first else ["channels_last"]
-        why = "channels_last copies at instance norm and reflection padding, unless compiled; " if first else ""
-        half = "fp16" if self.before_ampere else "bf16"
-        products = _either(bits["matrix products"] or ["8-bit numbers", "fewer and smaller products"])
-        products += "; sizes that are multiples of 8 or 16"
-        if self._reads_weights():
-            products = "a larger batch or weights of 8 or 4 bits; these products read much and compute little"
-        advice = {
-            "attention": f"{_either([*bits['attention'][:1], 'shorter sequences'])}; a sliding window, FlexAttention, "
-            "which skips what is masked",
-            "convolutions": f"{_either([*bits['convolutions'], *layout] or ['lighter layers'])}; {why}cudnn.benchmark, "
-            f'lighter layers; labkit: "{half}", "nhwc"',
-            "layout conversions": f"{_either(layout or ['torch.compile'])}; {why}pictures and weights in one "
-            'layout; labkit: "nhwc"',
-            "matrix products": products,
-            "normalisation": f"{_either(['torch.compile', *layout])}; {why}it is fused with its neighbours",
-            "pointwise and other": f"{_either(['torch.compile', *bits['pointwise and other'][:1]])}; kernels are "
-            "fused; work in place",
-        }
-        if self._mostly("copies", ON_GPU):
-            advice["copies"] = "no in-place operations on views; for them autograd copies whole tensors, as clone() "
-            advice["copies"] += 'and contiguous() do; labkit: "out_of_place"'
+        found = advice(Program(self.rank, self.table, self.kinds))
         if self.missing:
-            advice["communication"] = "a recording of all ranks; this one does not tell sending from waiting for others"
-        return TRY | advice
-
-    def _mostly(self, kind: str, pattern: str) -> bool:
-        """Whether kernels whose names fit took over half of the time of this kind."""
-        ours = self.table[self.kinds == kind]
-        return bool(ours["duration"][matching(ours["name"], pattern)].sum() > ours["duration"].sum() / 2)
-
-    def _fewer_bits(self, kind: str) -> list[str]:
-        """The shorter numbers that most kernels of this kind do not compute in yet."""
-        if self._mostly(kind, SIXTEEN):
-            return []
-        return ["16 bits"] if self._mostly(kind, TF32) or self.before_ampere else ["16 bits", "TF32"]
-
-    def _reads_weights(self) -> bool:
-        """Whether most of the products compute little for each byte, as far as the recording has their shapes."""
-        try:
-            table = achieved(self.rank)
-        except LabError:
-            return False
-        ours = table[matching(table["name"], WEIGHTS)]
-        few = ours["flops"] < ours["dtype"].map(FEW_FLOPS) * ours["bytes"]
-        return bool(ours["us"][few].sum() > table["us"][table["name"].isin(PRODUCTS)].sum() / 2)
+            found[COMMUNICATION] = "a recording of all ranks; this one does not tell sending from waiting for others"
+        return found
 
     @cached_property
     def gains(self) -> dict[str, float]:
@@ -279,15 +200,14 @@ class Remedies:
         kernel_us = self.lasting * np.where(self.kinds == kind, 0.5, 1)
         return self.wall / (self.wall - self._gain(self.host_us - self.parts[cause], kernel_us))
 
-    def at_half(self, kernel: str) -> float:
-        """How many times faster it is if the kernels of this name take half of their time."""
-        ours = self.table["name"] == kernel
-        return self.wall / (self.wall - self._gain(kernel_us=self.lasting * np.where(ours, 0.5, 1)))
+    def without_launches(self, launches: np.ndarray) -> float:
+        """How many times faster it is if the host makes some launches no more, and their kernels do not run."""
+        host_us, kernel_us = (np.where(launches, 0.0, us) for us in (self.host_us, self.lasting))
+        return self.wall / (self.wall - self._gain(host_us, kernel_us))
 
-    def at_first_speed(self, slower: Slower) -> float:
-        """How many times faster it is if kernels after a slow-down take as long as before."""
-        late = self.table["step"] >= slower.step
-        return self.wall / (self.wall - self._gain(kernel_us=self.lasting / np.where(late, slower.ratio, 1)))
+    def faster(self, times: np.ndarray | pandas.Series) -> float:
+        """How many times faster it is if each kernel is so many times as fast."""
+        return self.wall / (self.wall - self._gain(kernel_us=self.lasting / np.asarray(times)))
 
     def _gain(
         self,
@@ -313,8 +233,3 @@ class Remedies:
         work = host_us.tolist(), kernel_us.tolist(), self.streams, self.found.after
         kept, (limit, pause) = self.found.waits if waits else self.measuring, self.settings
         return play_unshared(*work, kept, limit, pause if pauses else 0.0, self.ready)[:2]
-
-
-def _either(options: Sequence[str]) -> str:
-    """ "a, b or c"."""
-    return f"{', '.join(options[:-1])} or {options[-1]}" if len(options) > 1 else options[0]

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas
 
 from labtrace.errors import LabError
 from labtrace.events import host
-from labtrace.events.dialects import COMPUTE
+from labtrace.events.dialects import COMPUTE, fine_kinds
 from labtrace.events.gaps import KERNEL_WAIT_US, LONG_DELAY_US
 from labtrace.events.intervals import busy
 from labtrace.events.rank import Rank
 from labtrace.findings import audit, culprits, evidence
+from labtrace.findings.causes import CAUSES, COMMUNICATION, HALF, ON_HOST, PAUSES, RANKS
 from labtrace.findings.difference import step_walls, whole_steps
-from labtrace.findings.remedies import PAUSES, RANKS, Remedies
+from labtrace.findings.remedies import Remedies
 from labtrace.tables import gpu
 
 BOTTLENECKS = ("data", "host", "compute", "memory", "communication")  # of the work
@@ -25,24 +28,14 @@ LEAST_GAIN = 0.05  # of the wall time: less is not worth a sentence
 MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work or after its last
 LEAST_TOLD = 0.005  # a smaller share would be told as 0 %
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
+LEAST_SECOND = 1.15  # times faster: a second remedy that brings less is not in the sentence
 MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
 AHEAD = 1.1  # times what other causes on the host cost, waits have to cost to be named
-BEHIND_WAITS = 0.7  # of what the launches cost: if waits cost more, launches only show since the host has waited
+BEHIND_WAITS = 0.85  # of what the launches cost: if waits cost more, launches only show since the host has waited
 MOSTLY_START_UP = 0.98  # of a recording: what is left tells little
 SLOWER = "kernels slower than before"
 MOST_TOLD = 100  # times faster: a larger number tells only that nothing else is there
-WAITS_FOR = {  # causes on the host: what the GPU waits for
-    host.DATA: "the loading of data",
-    host.COMPILING: "recompilation",
-    host.BLOCKED: "launches that block",
-    host.LAUNCHES: "the launching of kernels",
-    host.GRAPHS: "the launching of CUDA graphs",
-    host.START_UP: "the start-up of first calls",
-    host.MEMORY: "calls that allocate and free memory",
-    host.WAITS: "the host, which waits for it in turn",
-    host.OTHER: "other work of the host",
-}
-ON_GPU = {"pointwise and other": "pointwise and other kernels", RANKS: "waits for other ranks"}  # others: as named
+HIDDEN = 0.5  # of the communication: more of it is beside other kernels
 
 
 def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[], Remedies]) -> pandas.DataFrame:
@@ -121,6 +114,8 @@ def _numbers(whole: Rank, rank: Rank) -> dict[str, float]:
         "host_wait_of_idle": causes["host_wait"] / (idle_us or np.nan),
         "launched_of_idle": causes["other"] / (idle_us or np.nan),
         "data_of_idle": data_us / (idle_us or np.nan),
+        "hidden_of_communication": parts.loc["compute_and_communication", "us"]
+        / (parts.loc["communication", "us"] or np.nan),
         **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in gpu.KINDS},
         "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
         "mean_queue": gpu.mean_queue(rank) if known.any() else np.nan,
@@ -143,37 +138,28 @@ def bound_by(numbers: Mapping[str, float]) -> str:
 
 def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
     """The cause to begin with, and the sentence: what bounds the training, how sure that is, and what to try."""
-    rows = played.rows().query("cause != @host.START_UP").set_index("cause")
-    if RANKS in rows.index and rows["us"][RANKS] > MOSTLY_WAITS * rows["us"]["communication"]:
-        rows = rows.drop("communication")
-    shares = rows["share_of_wall"]
-    # What a change can bring: work on the GPU cannot go altogether, but take half of its time.
-    brings = shares.where(rows["times_faster_at_half"].isna(), 1 - 1 / rows["times_faster_at_half"])
-    subject = {cause: advice.partition(";")[0] for cause, advice in played.advice.items()}
-    first, text = _first(rank, played, bound, rows)
-    alone = first == "communication" and played.missing > 0
-    level = bound == "several" and brings.max() < LEAST_SHARE
-    if level:
-        cause = max(played.waits, key=lambda one: shares.get(one, 0.0))
-        first = played.shares.drop(["copies", "communication"], errors="ignore").idxmax()
-        text = f"host and GPU are level: no single change brings over {math.ceil(100 * brings.max())}%. The kernels' "
-        text += f"time is {_most(played.shares[first])} {ON_GPU.get(first, first)}; half of that, and no time for "
-        text += f"{WAITS_FOR[cause]}, could bring {played.together(cause, first):.2f}x. torch.compile aims at both"
-    elif alone:
+    candidates = _candidates(rank, played)
+    first, text = candidates[0].cause, candidates[0].text()
+    brings = max((one.share for one in candidates), default=0.0)
+    on_host = {cause: one for cause, one in ((one.cause, one) for one in candidates) if cause in played.waits}
+    if bound == "several" and brings < LEAST_SHARE and on_host:
+        cause = max(on_host, key=lambda one: played.waits[one])
+        first = played.shares.drop(["copies", COMMUNICATION], errors="ignore").idxmax()
+        text = f"host and GPU are level: no single change brings over {math.ceil(100 * brings)}%. The kernels' "
+        text += f"time is {_most(played.shares[first])} {CAUSES[first].words}; half of that, and no time for "
+        text += f"{CAUSES[cause].words}, could bring {played.together(cause, first):.2f}x. torch.compile aims at both"
+    elif first == COMMUNICATION and played.missing:
         text += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
     else:
-        text += f": {subject.get(first, f'a faster {culprits.short(first)}')} could bring "
-        text += _worth(rows.loc[first], "this time") if first in rows.index else f"{played.at_half(first):.2f}x"
-    others = shares.index[shares >= LEAST_SHARE].drop([first, host.WAITS], errors="ignore")
-    if bound == "compute" and (first in [*COMPUTE, PAUSES] or first not in rows.index):
-        others = others.drop(list(COMPUTE), errors="ignore")
-    if bound in ("several", "compute") and not level and not alone and len(others):
-        text += f", and {subject[others[0]]} {_worth(rows.loc[others[0]], others[0])}"
-    if (slower := evidence.slower(rank)) and (times := played.at_first_speed(slower)) > 1 + LEAST_GAIN:
+        text += f": {candidates[0].advice} could bring {candidates[0].worth('this time')}"
+        for one in _second(candidates, played, bound):
+            without = f"without {CAUSES[host.OTHER].words}{culprits.of_host(rank, host.OTHER)}"
+            text += f", and {without if one.cause == host.OTHER else one.advice} {one.worth(one.cause)}"
+    if (slower := evidence.slower(played.table)) and (times := played.faster(slower.times)) > 1 + LEAST_GAIN:
         first = SLOWER
-        text = f"from step {slower.step} on kernels take {slower.ratio:.2f} times as long as before: the GPU's clock "
-        text += "has fallen (heat, power), another program has come, or the inputs have grown. Without that, it "
-        text += f"would be {times:.2f}x as fast"
+        text = f"{slower.when} kernels take {slower.ratio:.2f} times as long as at other times: the GPU's clock falls "
+        text += "(heat, power), another program is on the GPU, or the inputs differ. Without that, it would be "
+        text += f"{times:.2f}x as fast"
     if played.start_up > MOSTLY_START_UP:
         first = host.START_UP
         text = f"{played.start_up:.0%} of this recording is start-up, and the rest too little to judge a training by. "
@@ -187,42 +173,113 @@ def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
     return first, f"{text[0].upper()}{text[1:]} ({clause}; unchanged, the replay is within {within}% of the recording)."
 
 
-def _first(rank: Rank, played: Remedies, bound: str, rows: pandas.DataFrame) -> tuple[str, str]:
-    """The cause to name first, of those in `rows` or a kernel by its name, and what it costs, in words."""
+class Candidate(NamedTuple):
+    """A cause that the sentence may name, and how.
+
+    Attributes:
+        cause: of the table of remedies, or the name of a kernel.
+        share: of the wall time that a change can take away, at most; of kernels half of their time.
+        weight: by which causes are put in order. To halve the time of kernels is harder than to drop a wait, and of
+            the host's work that counts for which the GPU waited itself.
+        whole: whether the cause can go altogether.
+        text: makes the words for what it costs.
+        advice: what to try.
+        times: how many times faster the training would be.
+    """
+
+    cause: str
+    share: float
+    weight: float
+    whole: bool
+    text: Callable[[], str]
+    advice: str
+    times: float
+
+    def worth(self, kernels: str) -> str:
+        """What it brings, in words; `kernels` are those whose time is halved."""
+        if not self.whole and self.cause != PAUSES:
+            return f"{self.times:.2f}x by halving {kernels}"
+        return f"up to {self.times:.2f}x" if self.times < MOST_TOLD else f"over {MOST_TOLD}x"
+
+
+def _candidates(rank: Rank, played: Remedies) -> list[Candidate]:
+    """What can be named, the largest gain first."""
+    rows = played.rows().query("cause != @host.START_UP").set_index("cause")
     shares = rows["share_of_wall"]
-    waits = {cause: share for cause, share in played.waits.items() if cause in shares.index}
-    on_gpu = shares.index.drop([*waits, host.WAITS], errors="ignore")
-    idle = f"the GPU waits {played.idle:.0%} of the time"
+    if shares.get(RANKS, 0.0) > MOSTLY_WAITS * shares.get(COMMUNICATION, 0.0):
+        rows = rows.drop(COMMUNICATION, errors="ignore")
+    rivals = [share for cause, share in shares.items() if cause in ON_HOST and cause not in (host.LAUNCHES, host.WAITS)]
     waited = shares.get(host.WAITS, 0.0)
-    rivals = [cause for cause in waits if cause not in (host.LAUNCHES, host.WAITS)]
-    ahead = waited >= max([BEHIND_WAITS * shares[host.LAUNCHES], *(AHEAD * shares[rivals])])
-    if played.idle >= LEAST_SHARE and waited >= played.idle / 2 and ahead:
-        return (
-            host.WAITS,
-            f"{idle}, since the host itself waits for it ({culprits.usual_wait(rank, played.found)})",
+    needed = max([played.idle / 2, BEHIND_WAITS * shares[host.LAUNCHES], *(AHEAD * share for share in rivals)])
+    if waited >= needed:  # launches only show since the host has waited
+        rows = rows.drop(host.LAUNCHES)
+    elif waited < shares[host.LAUNCHES] or waited < played.idle / 2:
+        rows = rows.drop(host.WAITS, errors="ignore")
+    kernel = culprits.top_kernel(rank, played.table, played.kinds)
+
+    def on_host(cause: str) -> str:
+        idle = f"the GPU waits {played.idle:.0%} of the time"
+        if cause == host.WAITS:
+            return f"{idle}, since the host itself waits for it ({culprits.usual_wait(rank, played.found)})"
+        named = f"{CAUSES[cause].words}{culprits.of_host(rank, cause)}{culprits.when(rank)}"
+        return f"{idle}, {_most(played.waits.get(cause, 0.0))} for {named}"
+
+    def on_gpu(cause: str) -> str:
+        if cause == PAUSES:
+            return f"the GPU waits {played.idle:.0%} of the time, mostly in the pauses between {len(played.table):,} short kernels"
+        if cause not in COMPUTE:
+            return f"{CAUSES[cause].words} cost {shares[cause]:.0%} of the time"
+        return f"{busy_with}, {_most(played.shares[cause])} with {CAUSES[cause].words}"
+
+    busy_with = f"the GPU is busy {1 - played.idle:.0%} of the time"
+    found = []
+    for cause, row in rows.iterrows():
+        whole = cause not in COMPUTE and CAUSES[cause].can_go == 1
+        times = row["times_faster_at_most"] if cause not in COMPUTE else row["times_faster_at_half"]
+        share = 1 - 1 / times
+        waited = played.waits[cause] if cause in ON_HOST and cause != host.WAITS else 1.0
+        weight = min(share, played.idle * waited) if cause in ON_HOST else share
+        text = partial(on_host if cause in ON_HOST else on_gpu, cause)
+        advice = played.advice[cause].partition(";")[0]
+        found.append(Candidate(cause, share, weight if whole else share / 4, whole, text, advice, times))
+    if kernel.named and kernel.share > culprits.KERNEL_SHARE:
+        fill = kernel.blocks < culprits.FEW_BLOCKS
+        faster = 1 / kernel.blocks if fill else 1 / HALF
+        times = played.faster(np.where(kernel.ours, faster, 1.0))
+        advice = f"more blocks for {culprits.short(kernel.name)}" if fill else f"a faster {culprits.short(kernel.name)}"
+        text = partial("{}, {} with {}".format, busy_with, _most(kernel.share), kernel.text)
+        share = 1 - 1 / times
+        found.append(Candidate(kernel.name, share, share if fill else share / 4, fill, text, advice, times))
+        found = [one for one in found if one.cause not in set(played.kinds[kernel.ours])]
+    if (tried := culprits.searches(rank, played.table)).any():
+        times = played.without_launches(tried)
+        text = partial(
+            "{}, {} with algorithms that are tried for convolutions".format,
+            busy_with,
+            _most(played.lasting[tried].sum() / played.lasting.sum()),
         )
-    if shares.get(PAUSES, 0.0) >= max(LEAST_SHARE, 1 - 1 / rows["times_faster_at_half"].max()):
-        return PAUSES, f"{idle}, mostly in the pauses between {len(played.table):,} short kernels"
-    halves = rows["times_faster_at_half"].dropna()
-    waste = next((cause for cause in shares.index if cause not in [*COMPUTE, PAUSES, host.WAITS]), "")
-    if bound == "compute" and shares.get(waste, 0.0) >= max(LEAST_SHARE, (1 - 1 / halves.max()) / 2):
-        bound = "host" if waste in waits else "memory"  # it can go altogether, and the kernels cannot
-    if bound in ("data", "host") or (bound == "several" and played.idle >= LEAST_SHARE):
-        first = host.DATA if bound == "data" else max(waits, key=lambda cause: waits[cause])
-        named = f"{WAITS_FOR[first]}{culprits.of_host(rank, first)}{culprits.how_often(rank)}"
-        return first, f"{idle}, {_most(waits[first])} for {named}"
-    if bound in ("memory", "communication") or (bound == "several" and on_gpu[0] not in [*COMPUTE, PAUSES]):
-        first = next(cause for cause in on_gpu if cause not in [*COMPUTE, PAUSES])
-        return first, f"{ON_GPU.get(first, first)} cost {shares[first]:.0%} of the time"
-    busy = f"the GPU is busy {1 - played.idle:.0%} of the time"
-    first = max(halves.index, key=lambda cause: (round(halves[cause], 2), played.shares[cause]))
-    kernel = culprits.top_kernel(rank, played.table[played.kinds == first])
-    if first == "pointwise and other" and kernel.own and kernel.share > culprits.KERNEL_SHARE:
-        tail = kernel.slow_share > culprits.TAIL_SHARE
-        slow = f", {kernel.slow:,} of its calls for {kernel.slow_share:.0%} of that" if tail else ""
-        share = _most(kernel.share * played.shares[first])
-        return kernel.name, f"{busy}, {share} with {culprits.short(kernel.name)}, {kernel.calls}{slow}"
-    return first, f"{busy}, {_most(played.shares[first])} with {ON_GPU.get(first, first)}"
+        found.append(
+            Candidate(
+                "cudnn.benchmark",
+                1 - 1 / times,
+                1 - 1 / times,
+                True,
+                text,
+                "cudnn.benchmark = False or inputs of equal shapes",
+                times,
+            )
+        )
+    return sorted(found, key=lambda one: one.weight, reverse=True)
+
+
+def _second(candidates: list[Candidate], played: Remedies, bound: str) -> list[Candidate]:
+    """The remedy to name after the first, if it brings enough and is of another kind, in a list."""
+    first, *others = candidates
+    alike = {host.WAITS} | ({COMMUNICATION} if played.missing else set())
+    if first.cause in (PAUSES, *COMPUTE) or first.cause not in CAUSES:
+        alike |= set(COMPUTE)
+    worthwhile = [one for one in others if one.cause not in alike and one.times >= LEAST_SECOND]
+    return [one for one in worthwhile if one.whole or bound in ("several", "compute")][:1]
 
 
 def _most(share: float) -> str:
@@ -231,29 +288,37 @@ def _most(share: float) -> str:
     return f"mostly ({share:.0%})" if share > 0.5 else f"above all ({share:.0%})"
 
 
-def _worth(row: pandas.Series, kernels: str) -> str:
-    """What it brings at most to be without a cause or, where that is no aim, to halve the time of its kernels."""
-    if np.isnan(row["times_faster_at_half"]):
-        most = row["times_faster_at_most"]
-        return f"up to {most:.2f}x" if most < MOST_TOLD else f"over {MOST_TOLD}x"
-    return f"{row['times_faster_at_half']:.2f}x by halving {kernels}"
-
-
 def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]:
-    """The bottleneck and a sentence on it, as far as they follow from the time in which the GPU was busy.
+    """The bottleneck and a sentence on it, as far as they follow from the times of the kernels alone.
 
     However fast the host is, the busiest stream takes its time.
     """
-    if np.isnan(numbers["idle_of_wall"]):
+    idle = numbers["idle_of_wall"]
+    if np.isnan(idle):
         return "unknown", "The kernels on the GPU took no time at all."
     least = max(busy(ours["begin"], ours["end"]) for _, ours in rank.kernels.groupby("stream")) / numbers["wall_us"]
     (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in gpu.KINDS)[-2:]
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
-    text = f"The GPU waits {numbers['idle_of_wall']:.0%} of the time"
-    if (launched := numbers["launched_of_idle"]) > 0.5:
-        text += f", {_most(launched)} for launched kernels to begin"
     bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
-    return bound, f"{text}: nothing on the host can bring more than {1 / least:.2f}x."
+    kinds = fine_kinds(rank.kernels)
+    us = rank.kernels["duration"].groupby(kinds).sum().sort_values()
+    text = f"The GPU is busy {1 - idle:.0%} of the time"
+    if idle >= LEAST_SHARE:
+        text = f"The GPU waits {idle:.0%} of the time"
+        if (launched := numbers["launched_of_idle"]) > 0.5:
+            text += f", {_most(launched)} for launched kernels to begin"
+        elif (waited := numbers["host_wait_of_idle"]) > 0.5:
+            text += f", {_most(waited)} for the host{culprits.of_host(rank, host.OTHER)}"
+        text += f": nothing on the host can bring more than {1 / least:.2f}x. Else it is busy"
+    if (sending := numbers["communication_of_busy"]) >= LEAST_SHARE:
+        text += f", {sending:.0%} with communication, {numbers['hidden_of_communication']:.0%} of that beside others"
+        us = us.drop(COMMUNICATION)
+    kernel = culprits.top_kernel(rank, rank.kernels, kinds)
+    if len(us):
+        most = culprits.short(kernel.name) if kernel.named and kernel.share > culprits.KERNEL_SHARE else us.index[-1]
+        share = kernel.share if kernel.named and kernel.share > culprits.KERNEL_SHARE else us.iloc[-1] / us.sum()
+        text += f", {_most(share)} with {CAUSES[most].words if most in CAUSES else most}"
+    return bound, f"{text}."
 
 
 def _idle_in_words(numbers: Mapping[str, float]) -> str:

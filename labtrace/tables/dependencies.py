@@ -29,6 +29,7 @@ TO_GPU = r"HtoD|HostToDevice|[HM]2D"  # M is memory that SYCL did not allocate
 HOST_COPIES = rf"{TO_GPU}|DtoH|DeviceToHost|D2[HM]"
 PINNED = "Pinned"  # a call does not wait for a copy of such memory, unless the call says so by its own length
 JUST_AFTER_US = 5.0  # at most, from the end of a kernel to the begin of one in another stream that waited for it
+LONG_KERNEL_US, NEARLY_ALL = 20.0, 0.9  # longer than the call that launches it, and the share of such kernels
 FULL_QUEUE = 1000  # launches waiting in one stream: about the limit, which differs a little between devices
 
 
@@ -130,6 +131,14 @@ def blocking_copies(table: pandas.DataFrame) -> pandas.Series:
     return copies & (whole | nearly) & (~pinned | (calls > calls.median() + KERNEL_WAIT_US))
 
 
+def launches_block(table: pandas.DataFrame) -> bool:
+    """Whether nearly each launch in `table` ends after its kernel, as with CUDA_LAUNCH_BLOCKING."""
+    own = table[(table["kind"] != "memory") & (table["sharing"] == 1)]
+    waited = own["call_begin"] + own["call_duration"] >= own["end"] - CLOCKS_US
+    long = own["duration"] > LONG_KERNEL_US  # a short one can end before the call of its launch does
+    return bool(long.any() and waited[long].mean() > NEARLY_ALL)
+
+
 def _waits_of_host(rank: Rank, table: pandas.DataFrame, copies: pandas.Series) -> dict[int, tuple[int, ...]]:
     """`Dependencies.waits`."""
     end = table["end"].to_numpy()
@@ -138,9 +147,11 @@ def _waits_of_host(rank: Rank, table: pandas.DataFrame, copies: pandas.Series) -
     calls = rank.operators[matching(rank.operators["name"], WAITING_CALLS)].sort_values("begin")
     positions = np.searchsorted(table["call_begin"], calls["begin"], side="right") - 1
     rows = zip(positions, calls["begin"], calls["end"], calls["correlation"], strict=True)
-    own = table[copies & ~table["correlation"].isin(calls["correlation"])]
+    own = table[(copies | launches_block(table)) & ~table["correlation"].isin(calls["correlation"])]
     rows_of_copies = zip(own.index, own["call_begin"], own["call_end"], own["correlation"], strict=True)
-    of_copies = dict(zip(table["correlation"][copies], table.index[copies], strict=True))
+    of_copies = dict(zip(own["correlation"], own.index, strict=True)) | dict(
+        zip(table["correlation"][copies], table.index[copies], strict=True)
+    )
     for position, since, until, call in sorted([*rows, *rows_of_copies]):
         if position < 0:
             continue
