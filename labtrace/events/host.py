@@ -127,14 +127,14 @@ def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> 
         call: the place in `Rank.operators` of the call that launched the kernel after the gap, or -1 if unknown.
     """
     begin, end, events = np.asarray(begin), np.asarray(end), rank.recording.events
-    python = events[events["category"] == PYTHON]
+    python = Nested(events[events["category"] == PYTHON]).events
     columns = ["name", "begin", "end", "pid", "tid"]
-    events = pandas.concat([each[columns] for each in (rank.operators, rank.ranges, python)])
+    events = pandas.concat([each[columns] for each in (rank.nested_operators.events, rank.ranges, python)])
     order = np.argsort(begin)
     next_gap = np.searchsorted(end[order], events["begin"], side="right")
     events = events[np.append(begin[order], np.inf)[next_gap] < events["end"]]  # those in one of the gaps
     events = events.iloc[np.lexsort((-events["end"], events["begin"]))].reset_index(drop=True)
-    nested, names = Nested(events), events["name"].to_numpy(dtype=object)
+    nested, names = Nested(events, crossing=True), events["name"].to_numpy(dtype=object)
     threads = {tuple(events.loc[rows[0], ["pid", "tid"]]): (names[rows], nesting) for rows, nesting in nested.threads}
     callers = rank.operators[["pid", "tid"]].reindex(call).itertuples(index=False, name=None)  # NaN for unknown
     found = [
