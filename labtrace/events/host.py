@@ -134,7 +134,7 @@ def filled_by(rank: Rank, begin: ArrayLike, end: ArrayLike, call: ArrayLike) -> 
     events = events[np.append(begin[order], np.inf)[next_gap] < events["end"]]  # those in one of the gaps
     # Of two with the same times the one that was written first is within the other: tracers write what has ended.
     events = events[::-1].iloc[np.lexsort((-events["end"][::-1], events["begin"][::-1]))].reset_index(drop=True)
-    nested, names = Nested(events), events["name"].to_numpy(dtype=object)
+    nested, names = Nested(events, crossing=True), events["name"].to_numpy(dtype=object)
     threads = {tuple(events.loc[rows[0], ["pid", "tid"]]): (names[rows], nesting) for rows, nesting in nested.threads}
     callers = rank.operators[["pid", "tid"]].reindex(call).itertuples(index=False, name=None)  # NaN for unknown
     found = [
@@ -152,12 +152,14 @@ def fillers(rank: Rank) -> pandas.DataFrame:
         overhead = overhead.assign(**launching.mode().iloc[0])  # Kineto writes it without a thread
     named = pandas.concat([rank.ranges, python_places(rank)])
     named = named[~named["name"].isin(around_all(rank, named))]
-    return pandas.concat([each[["name", "begin", "end", "pid", "tid"]] for each in (rank.operators, named, overhead)])
+    columns = ["name", "begin", "end", "pid", "tid"]
+    return pandas.concat([each[columns] for each in (rank.nested_operators.events, named, overhead)])
 
 
 def python_places(rank: Rank) -> pandas.DataFrame:
     """Python's functions, if they were recorded. Built-in ones have no place, but their callers do."""
-    python = rank.recording.events[rank.recording.events["category"] == PYTHON]
+    events = rank.recording.events
+    python = Nested(events[events["category"] == PYTHON]).events
     places = python[~matching(python["name"], "^<built-in")]
     return places if len(places) else python
 

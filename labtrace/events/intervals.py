@@ -70,11 +70,16 @@ class Nesting:
     """Intervals within intervals, as the calls of one thread are: which one is the innermost at each instant.
 
     `instants` are in order. From each to the next, the interval at that place in `holder` is the innermost, and -1
-    is no interval. Rounded times can let a child end after its parent. It is then cut off at its parent's end. `parent`
-    is the place of the interval around each one, -1 for none.
+    is no interval. `parent` is the place of the interval around each one, -1 for none. A call cannot outlive its
+    caller: if its recorded end is later, for rounded times or a return that was not recorded, it is cut off at its
+    parent's end.
+
+    Args:
+        crossing: they are no calls, so that two can overlap in part, and none is cut off. The innermost is then the one
+            that began last of those under way, and the parent the one that was it when an interval began.
     """
 
-    def __init__(self, begin: ArrayLike, end: ArrayLike) -> None:
+    def __init__(self, begin: ArrayLike, end: ArrayLike, crossing: bool = False) -> None:
         self.begin, end = np.asarray(begin, dtype=float), np.asarray(end, dtype=float)
         order = np.lexsort((-end, self.begin)).tolist()  # of two that begin together the longer is parent
         # Lists are several times faster than NumPy's single numbers. A last interval, at infinity, closes all others.
@@ -85,11 +90,11 @@ class Nesting:
         for number in (*order, len(end)):
             begun = begins[number]
             while open_ones and ends[open_ones[-1]] <= begun:
-                instants.append(ends[open_ones.pop()])
+                instants.append(max(instants[-1], ends[open_ones.pop()]))  # one that crossed it can have ended before
                 holder.append(open_ones[-1] if open_ones else -1)
             if open_ones:
                 parent[number] = outer = open_ones[-1]
-                if ends[outer] < ends[number]:
+                if ends[outer] < ends[number] and not crossing:
                     ends[number] = ends[outer]
             open_ones.append(number)
             instants.append(begun)
@@ -116,12 +121,16 @@ class Nested:
 
     Attributes:
         threads: of each thread the places of its events, and their `Nesting`.
+        events: the events, those with an earlier end that `Nesting` cut off.
     """
 
-    def __init__(self, events: pandas.DataFrame) -> None:
+    def __init__(self, events: pandas.DataFrame, crossing: bool = False) -> None:
         self._names, self._begin = events["name"].to_numpy(dtype=object), events["begin"].to_numpy()
-        groups, end = events.groupby(["pid", "tid"], sort=False).indices, events["end"].to_numpy()
-        self.threads = [(rows, Nesting(self._begin[rows], end[rows])) for rows in groups.values()]
+        groups, end = events.groupby(["pid", "tid"], sort=False).indices, events["end"].to_numpy(copy=True)
+        self.threads = [(rows, Nesting(self._begin[rows], end[rows], crossing)) for rows in groups.values()]
+        for rows, nesting in self.threads:
+            end[rows] = nesting.end
+        self.events = events.assign(end=end)
 
     def at(self, times: ArrayLike) -> np.ndarray:
         """The place of the innermost event at each time, -1 for none."""

@@ -53,7 +53,8 @@ class Rank:
         marks = events[events["category"].isin([OPERATORS, RANGES])]
         a_step = matching(marks["name"], r"^ProfilerStep\s*#\s*\d{1,18}(?!\d)")
         whole = (recording.stamp or {}).get("whole_steps")  # of `labtrace.watch`, for a recording that ended early
-        self.steps, self._marked = marks[a_step].head(whole).reset_index(drop=True), marks[a_step]
+        self._marked = _without_overlaps(marks[a_step])
+        self.steps = self._marked.head(whole).reset_index(drop=True)
         self.steps["step"] = self.steps["name"].str.extract(r"(\d+)", expand=False).astype("int64")
         labkits, pytorchs = matching(marks["name"], f"^{RANGE}"), matching(marks["name"], f"^(?:{PYTORCHS_RANGES})")
         other = (marks["category"] == RANGES) | pytorchs | matching(marks["name"], f"^{USERS_RANGES}")
@@ -74,8 +75,8 @@ class Rank:
 
     @cached_property
     def nested_ranges(self) -> Nested:
-        """`ranges`, to ask for the innermost at a time."""
-        return Nested(self.ranges)
+        """`ranges`, to ask for the innermost at a time. They can cross: their begin and end are calls of the user's."""
+        return Nested(self.ranges, crossing=True)
 
     @cached_property
     def kernels(self) -> pandas.DataFrame:
@@ -154,6 +155,7 @@ class Rank:
             TraceError: a step is not there, or the trace holds kernels but none that was launched in these steps.
         """
         file, events = self.recording.file, self.recording.events
+        events = events.assign(**{name: self._marked[name].combine_first(events[name]) for name in ("end", "duration")})
         there = self.steps["step"].tolist()
         numbers = (
             ", ".join(map(str, there)) or "none: no ProfilerStep, which step() of torch.profiler or labkit.record marks"
@@ -263,6 +265,16 @@ class Rank:
     def stop(self) -> float:
         """When the last GPU activity ended."""
         return float(self.kernels["end"].max())
+
+
+def _without_overlaps(steps: pandas.DataFrame) -> pandas.DataFrame:
+    """The marks of steps, each of which ends when the next of its thread begins, unless that one ends earlier."""
+    by_thread = steps.sort_values("begin", kind="stable").groupby(["pid", "tid"], sort=False)
+    following = by_thread[["begin", "end"]].shift(-1).reindex(steps.index)
+    within = following["begin"].between(steps["begin"], steps["end"], inclusive="neither")
+    crossing = within & (steps["end"] <= following["end"])
+    end = steps["end"].mask(crossing, following["begin"])
+    return steps.assign(end=end, duration=(end - steps["begin"]).round(3))
 
 
 def ranks_of(recordings: Mapping[int, Recording]) -> dict[int, Rank]:

@@ -6,10 +6,8 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import json
-import re
 import warnings
 import zlib
 from array import array
@@ -27,6 +25,7 @@ import pandas
 from labtrace.errors import TraceError, check_exists
 from labtrace.events.dialects import CALLS, CATEGORIES, GPU_WORK, ON_HOST, SHAPED, copy_name
 from labtrace.events.others import NoTraceError, check_own
+from labtrace.events.repair import strict
 
 SUFFIXES = (".json", ".json.gz")
 NULL = msgspec.Raw(b"null")
@@ -38,11 +37,6 @@ LATEST_NS = (1 << 62) - 1  # since 1970: the year 2116. A later time cannot be i
 LONGEST_NS = 1 << 53  # 104 days: until then a float of microseconds is exact to the nanosecond
 EARLY_NS = 10**5  # so long before its launch no kernel begins
 UNSET_NS = 60 * 10**9  # if all other events are later than a minute, a begin of 0 was not written
-# Texts that Kineto wrote without escapes, and what follows them
-RAW_TEXTS = [
-    re.compile(rb'("cat": "[^"]*", "name": ")(.*?)(?=", "pid": )', re.DOTALL),
-    re.compile(rb'("(?:Call stack|Module Hierarchy|traceName)": ")(.*?)(?="\s*[,}])', re.DOTALL),
-]
 BEGINNING = 1 << 20  # bytes in which a bare list of events, or the file of another tool, shows what it is
 STREAM = "stream "  # PyTorch 1.8 to 1.10 name the GPU's threads so
 
@@ -171,7 +165,9 @@ def read_file(file: Path) -> Recording:
     meta = parse(file, columns.add)
     table = columns.table()
     needed = table["category"].isin([*GPU_WORK, *ON_HOST])
-    table = table[needed | np.isfinite(table["end"])].reset_index(drop=True)
+    kept = needed | np.isfinite(table["end"])
+    columns.left_out |= Counter({"events without a time or a duration": int((~kept).sum())})
+    table = table[kept].reset_index(drop=True)
     if table.empty:
         left_out = "".join(f" {many} are {reason}." for reason, many in columns.left_out.items())
         raise TraceError(
@@ -272,24 +268,10 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
     except (msgspec.ValidationError, OverflowError) as cause:  # OverflowError: a number of more than 64 bits
         raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
     except (ValueError, RecursionError) as cause:
-        raise TraceError(f"{file}: no JSON, or cut off ({cause}). {AGAIN}") from cause
+        raise TraceError(f"{file}: no JSON, or cut off ({cause}). None of its events is read. {AGAIN}") from cause
     raise NoTraceError(
         f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file that torch.profiler wrote.'
     )
-
-
-def _with_sound_texts(text: bytes) -> bytes:
-    """The file, with the texts escaped that a profiler with with_stack=True wrote as they were, such as C:\\lib.py."""
-
-    def escaped(found: re.Match[bytes]) -> bytes:
-        before, name = found.groups()
-        try:
-            json.loads(b'"%b"' % name)
-        except ValueError:
-            name = json.dumps(name.decode(errors="replace")).encode()[1:-1]
-        return before + name
-
-    return functools.reduce(lambda so_far, texts: texts.sub(escaped, so_far), RAW_TEXTS, text)
 
 
 def _entries(text: bytes) -> dict[str, msgspec.Raw]:
@@ -299,11 +281,7 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
     except msgspec.ValidationError:
         return {}
     except msgspec.DecodeError:
-        if (sound := _with_sound_texts(text)) != text:
-            return _entries(sound)
-        # perhaps for NaN or Infinity, which Python writes: they are unknown times
-        whole = json.loads(text, parse_float=Decimal, parse_constant=lambda _: None)
-        return _entries(msgspec.json.Encoder(decimal_format="number").encode(whole))
+        return _entries(strict(text))
 
 
 NO_ARGUMENTS = Arguments()

@@ -111,7 +111,7 @@ def _launched_within(rank: Rank) -> str:
     places = places[next_one <= places["end"]].reset_index(drop=True)
     names = places["name"].to_numpy(dtype=object)
     us: dict[str, float] = {}
-    for here, lasted in zip(Nested(places).around(launched), largest["us"], strict=True):
+    for here, lasted in zip(Nested(places, crossing=True).around(launched), largest["us"], strict=True):
         for name in {names[place] for place in here}:
             us[name] = us.get(name, 0.0) + lasted
     likely = [name for name, lasted in us.items() if lasted > largest["us"].sum() / 2]

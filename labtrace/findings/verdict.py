@@ -226,7 +226,8 @@ def _candidates(rank: Rank, played: Remedies) -> list[Candidate]:
 
     def on_gpu(cause: str) -> str:
         if cause == PAUSES:
-            return f"the GPU waits {played.idle:.0%} of the time, mostly in the pauses between {len(played.table):,} short kernels"
+            waits = f"the GPU waits {played.idle:.0%} of the time"
+            return f"{waits}, mostly in the pauses between {len(played.table):,} short kernels"
         if cause not in COMPUTE:
             return f"{CAUSES[cause].words} cost {shares[cause]:.0%} of the time"
         return f"{busy_with}, {_most(played.shares[cause])} with {CAUSES[cause].words}"
