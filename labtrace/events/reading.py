@@ -65,13 +65,14 @@ class Recording:
     | external | | "External id", -1 without |
     | begin, duration, end | microseconds | since the first event |
     | inputs | | the place of the operator's inputs in the list of this name, -1 without |
+    | message, turn | | of communication: "allreduce 2", with the group of ranks, "" without, and "Seq", -1 without |
 
     Each time is the float nearest to a whole number of nanoseconds, and the nanoseconds are exact: equal times are
     equal, and `round(1000 * begin)` gives them back.
 
     Attributes:
         file: the path it was read from.
-        rank: the rank of the recorded process, 0 if the file does not say.
+        rank: the rank of the recorded process, 0 if neither the file nor its name says it.
         meta: the file's top-level entries other than the events.
         events: the table above.
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.tables.achieved`.
@@ -130,8 +131,9 @@ def read(path: Path | str) -> dict[int, Recording]:
         earlier = recordings.setdefault(recording.rank, recording)
         if earlier is not recording:
             raise TraceError(
-                f"{earlier.file} and {file}: both are of rank {recording.rank} (the rank is 0 where distributedInfo "
-                "does not say). A folder is read as one run with one file a rank. Open one of them, or move one away."
+                f"{earlier.file} and {file}: both are of rank {recording.rank} (the rank is 0 where neither "
+                "distributedInfo nor a name such as rank0.json says it). A folder is read as one run with one file a "
+                "rank. Open one of them, or move one away."
             )
     if not recordings:
         raise others[0]
@@ -180,12 +182,18 @@ def read_file(file: Path) -> Recording:
     check_sound(file, table)
     return Recording(
         file=file,
-        rank=max(0, number(entry(meta, "distributedInfo").get("rank"))),
+        rank=max(0, number(entry(meta, "distributedInfo").get("rank", rank_of_name(file.name)))),
         meta=meta,
         events=table,
         left_out=columns.left_out,
         inputs=list(columns.inputs),
     )
+
+
+def rank_of_name(name: str) -> int:
+    """The number that a file's name gives for the rank, such as 12 for "trace_rank_12.json.gz", or -1."""
+    found = re.search(r"(?i)(?<![a-z])rank[-_]?(\d+)", name)
+    return int(found[1]) if found else -1
 
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
@@ -222,6 +230,9 @@ class Arguments(msgspec.Struct, gc=False):
     copy: Any = msgspec.field(name="copy kind", default=None)
     source: Any = msgspec.field(name="src kind", default=None)
     target: Any = msgspec.field(name="dst kind", default=None)
+    message: Any = msgspec.field(name="Collective name", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default="")
+    turn: Any = msgspec.field(name="Seq", default=None)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -305,7 +316,7 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
 
 
 NO_ARGUMENTS = Arguments()
-NUMBERS = ("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external", "inputs")
+NUMBERS = "category name pid tid begin duration stream correlation external inputs message turn".split()
 
 
 class Columns:
@@ -360,6 +371,8 @@ class Columns:
                 correlation,
                 -1 if external is None else external,
                 inputs,
+                texts[f"{arguments.message} {arguments.group}" if arguments.message else ""],
+                number(arguments.turn),
             )
         )
 
@@ -404,6 +417,8 @@ class Columns:
                 "end": _microseconds(begin + duration, known & lasting),
                 "external": values["external"],
                 "inputs": values["inputs"],
+                "message": names[values["message"]],
+                "turn": values["turn"],
             }
         )
 
