@@ -276,14 +276,14 @@ class Trace:
         | share_of_wall | 0 to 1 | exposed_us over wall_us |
         | sending_us | microseconds | of communication_us, after the last rank had joined |
         | waited_us | microseconds | the rest of it |
-        | came_last, collectives | | in how many this rank came last, of how many |
+        | came_last, collectives | | in how many this rank alone came last, of how many that were matched |
         | straggler | a rank | that the others waited for, if that stands out |
-        | ranks | | "2 of 8": how many have a file here |
+        | ranks, pipeline | | "2 of 8": how many have a file here; whether they are stages of a pipeline |
 
-        waited_us, sending_us and straggler are NaN if there is only one rank, or if the ranks have different numbers of
-        collectives, or none. straggler is also NaN if the others waited for less than a twentieth of the time, or
-        not twice as long as it, or if ranks have no file. Communication is NaN if the trace is of one of several ranks,
-        and none was found in it.
+        waited_us and sending_us are of the collectives that `labtrace.tables.communication.matched` finds on all ranks
+        of their group, NaN if there is none. straggler is NaN, too, if the others waited for less than a twentieth of
+        the time or not twice as long as it, of a pipeline, or if ranks have no file. Communication is NaN if the trace
+        is of one of several ranks, and none was found in it.
         """
         table = self._table(communication.communication)
         for name, values in communication.between_ranks(self.ranks, audit.missing_ranks(self.ranks.values())).items():

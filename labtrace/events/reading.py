@@ -60,13 +60,14 @@ class Recording:
     | begin, duration, end | microseconds | since the first event |
     | inputs | | the place of the operator's inputs in the list of this name, -1 without |
     | blocks_per_sm | | blocks of threads of a kernel for each multiprocessor, NaN without |
+    | message, turn | | of communication: "allreduce 2", with the group of ranks, "" without, and "Seq", -1 without |
 
     Each time is the float nearest to a whole number of nanoseconds, and the nanoseconds are exact: equal times are
     equal, and `round(1000 * begin)` gives them back.
 
     Attributes:
         file: the path it was read from.
-        rank: the rank of the recorded process, 0 if the file does not say.
+        rank: the rank of the recorded process, 0 if neither the file nor its name says it.
         meta: the file's top-level entries other than the events.
         events: the table above.
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.tables.achieved`.
@@ -125,8 +126,9 @@ def read(path: Path | str) -> dict[int, Recording]:
         earlier = recordings.setdefault(recording.rank, recording)
         if earlier is not recording:
             raise TraceError(
-                f"{earlier.file} and {file}: both are of rank {recording.rank} (the rank is 0 where distributedInfo "
-                "does not say). A folder is read as one run with one file a rank. Open one of them, or move one away."
+                f"{earlier.file} and {file}: both are of rank {recording.rank} (the rank is 0 where neither "
+                "distributedInfo nor a name such as rank0.json says it). A folder is read as one run with one file a "
+                "rank. Open one of them, or move one away."
             )
     if not recordings:
         raise others[0]
@@ -177,12 +179,18 @@ def read_file(file: Path) -> Recording:
     check_sound(file, table)
     return Recording(
         file=file,
-        rank=max(0, number(entry(meta, "distributedInfo").get("rank"))),
+        rank=max(0, number(entry(meta, "distributedInfo").get("rank", rank_of_name(file.name)))),
         meta=meta,
         events=table,
         left_out=columns.left_out,
         inputs=list(columns.inputs),
     )
+
+
+def rank_of_name(name: str) -> int:
+    """The number that a file's name gives for the rank, such as 12 for "trace_rank_12.json.gz", or -1."""
+    found = re.search(r"(?i)(?<![a-z])rank[-_]?(\d+)", name)
+    return int(found[1]) if found else -1
 
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
@@ -220,6 +228,9 @@ class Arguments(msgspec.Struct, gc=False):
     source: Any = msgspec.field(name="src kind", default=None)
     target: Any = msgspec.field(name="dst kind", default=None)
     blocks: Any = msgspec.field(name="blocks per SM", default=None)
+    message: Any = msgspec.field(name="Collective name", default=None)
+    group: Any = msgspec.field(name="Process Group Name", default="")
+    turn: Any = msgspec.field(name="Seq", default=None)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -285,19 +296,7 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
 
 
 NO_ARGUMENTS = Arguments()
-NUMBERS = (
-    "category",
-    "name",
-    "pid",
-    "tid",
-    "begin",
-    "duration",
-    "stream",
-    "correlation",
-    "external",
-    "inputs",
-    "blocks",
-)
+NUMBERS = "category name pid tid begin duration stream correlation external inputs message turn blocks".split()
 MILLION = 10**6  # blocks for each multiprocessor are kept in millionths
 
 
@@ -353,7 +352,9 @@ class Columns:
                 correlation,
                 -1 if external is None else external,
                 inputs,
-                round(MILLION * arguments.blocks) if type(arguments.blocks) is float else -1,
+                texts[f"{arguments.message} {arguments.group}" if arguments.message else ""],
+                number(arguments.turn),
+                round(MILLION * arguments.blocks) if isinstance(arguments.blocks, int | float) else -1,
             )
         )
 
@@ -398,6 +399,8 @@ class Columns:
                 "end": _microseconds(begin + duration, known & lasting),
                 "external": values["external"],
                 "inputs": values["inputs"],
+                "message": names[values["message"]],
+                "turn": values["turn"],
                 "blocks_per_sm": np.where(values["blocks"] < 0, np.nan, values["blocks"] / MILLION),
             }
         )

@@ -10,7 +10,7 @@ import pandas
 
 from labtrace.errors import TraceError
 from labtrace.events.dialects import CALLS, OPERATORS, fine_kinds
-from labtrace.events.intervals import NOWHERE, Nested, innermost
+from labtrace.events.intervals import NOWHERE, Nested, Union, innermost
 from labtrace.events.rank import Rank
 from labtrace.findings.window import of_steps
 from labtrace.tables.gpu import share, temporal_by_step
@@ -18,6 +18,7 @@ from labtrace.tables.processor import MOST_SKEWED, stretches, typical_steps, typ
 
 SAME = 0.05  # a difference of counts or means up to this share of the larger counts as none
 SAME_STEP = 0.01  # and one of steps up to this share
+EXPOSED, HIDDEN = "communication, exposed", "communication, hidden"
 MOST_OUTSIDE = 0.1  # of the work may be in no operator, if it is compared by operator
 ONE_GPU = "Only one of these traces has GPU activity, so their work cannot be compared."
 # Columns of `changes` where two recordings have an order, and all columns then
@@ -31,8 +32,9 @@ class Comparison(NamedTuple):
     Attributes:
         words: the steps before and after, in a sentence, and what could not be compared.
         tables: "steps": of each recording how many steps count, the median of their wall times, its quartiles, their
-            mean, and the share of the recording in which the GPU was idle; and the work of a step by "kind", by
-            "operator" or, where a recording has no operators, by "kernel", and with a GPU by "host call".
+            mean, and the share of the recording in which the GPU was idle; and the work of a step by "kind",
+            communication in two rows, exposed and hidden, by "operator" or, where a recording has no operators, by
+            "kernel", and with a GPU by "host call".
     """
 
     words: str
@@ -65,6 +67,7 @@ def comparison(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> Comparis
     tables |= {"kind": work("kind").iloc[:, :4], "operator": work("operator")}
     if not ranks[0].on_cpu:
         tables["host call"] = work("host call")
+        words += _exposed(tables["kind"].set_index("kind"), max(before["median_us"], after["median_us"]))
     us = tables["operator"].set_index("operator")[["before_us", "after_us"]]
     if (us[us.index == NOWHERE].sum() > MOST_OUTSIDE * us.sum()).any():
         words += " Much of the work is in no operator, as in a CUDA graph, so kernels are compared."
@@ -188,6 +191,18 @@ def _in_words(before: Mapping[str, Any], after: Mapping[str, Any], what: str) ->
     return f"{text}."
 
 
+def _exposed(kinds: pandas.DataFrame, step_us: float) -> str:
+    """How much communication was exposed and is, in a sentence, or "" if that changed by less than `SAME` of a step."""
+    exposed, hidden = kinds.reindex([EXPOSED, HIDDEN]).fillna(0.0).itertuples()
+    if abs(exposed.difference_us) < SAME * step_us:
+        return ""
+    before, after = exposed.before_us / 1e3, exposed.after_us / 1e3
+    text = f" Communication was exposed for {before:,.1f} ms a step and is for {after:,.1f}"
+    if -hidden.difference_us / exposed.difference_us > 0.5:
+        text += f": {'now it is' if after < before else 'before it was'} hidden behind other work"
+    return f"{text}."
+
+
 def changes(ours: pandas.DataFrame, theirs: pandas.DataFrame) -> pandas.DataFrame:
     """The table that `labtrace.Trace.diff` explains, of two tables with a named index and the columns count and us.
 
@@ -236,8 +251,9 @@ def _calls(rank: Rank) -> pandas.DataFrame:
 def _work(rank: Rank) -> pandas.DataFrame:
     """What a GPU or, in a recording without one, the processor did in the steps: name, operator, kind, us, event, call.
 
-    An operator on the processor is in pieces, between which it called others: they have its `event` in common. Kernels
-    that one call of an operator launched have its `call` in common.
+    An operator on the processor is in pieces, between which it called others: they have its `event` in common. So have
+    the exposed and the hidden part of communication. Kernels that one call of an operator launched have its `call` in
+    common.
     """
     if rank.on_cpu:
         pieces = typical_work(rank)
@@ -245,11 +261,16 @@ def _work(rank: Rank) -> pandas.DataFrame:
         event = np.where(event < 0, -1 - np.arange(len(event)), event)
         name = pieces["name"].where(pieces["name"] != "", pieces["kind"])
         return pieces.assign(event=event, call=event, name=name, operator=name)
-    kernels = of_steps(rank)
+    kernels, others = of_steps(rank), rank.kernels[rank.kernels["kind"] != "communication"]
     operators = rank.operators[rank.operators["category"] == OPERATORS]
     call = Nested(operators).at(kernels["call_begin"])
     call[kernels["sharing"] > 1] = -1  # a graph's, whose operators ran when it was captured
     launchers = np.append(operators["name"].to_numpy(dtype=object), NOWHERE)[call]
     call = np.where(call < 0, -1 - kernels.index, call)
-    kind = fine_kinds(kernels)
-    return kernels.assign(us=kernels["duration"], event=kernels.index, call=call, operator=launchers, kind=kind)
+    kinds = fine_kinds(kernels).replace("communication", EXPOSED)
+    kernels = kernels.assign(us=kernels["duration"], event=kernels.index, call=call, operator=launchers, kind=kinds)
+    sent = kernels[kinds == EXPOSED]
+    hidden = np.round(Union(others["begin"], others["end"]).covered(sent["begin"], sent["end"]), 3)  # nanoseconds
+    kernels.loc[sent.index, "us"] -= hidden
+    sent = sent.assign(us=hidden, kind=HIDDEN)
+    return pandas.concat([kernels, sent[sent["us"] > 0]])

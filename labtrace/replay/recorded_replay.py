@@ -25,6 +25,7 @@ from labtrace.events.intervals import busy, innermost
 from labtrace.events.rank import Rank
 from labtrace.replay.launch_queue import GAP_US, QUEUE_LIMIT, Launch
 from labtrace.replay.trace_file import GRAPH_US, Replay, Source
+from labtrace.tables.communication import matched
 from labtrace.tables.dependencies import FULL_QUEUE, Dependencies, dependencies, in_order
 
 # The shares of the wall time by which an unchanged replay may differ from its recording without a warning, and at most.
@@ -146,11 +147,12 @@ def waits_for_ranks(rank: Rank, ranks: Collection[Rank]) -> np.ndarray | None:
     if len(ranks) < 2 or not all(each.has_gpu and each.kernels["call_begin"].notna().any() for each in ranks):
         return None
     tables = {each: in_order(each) for each in ranks}
-    durations = {each: table["duration"][table["kind"] == "communication"] for each, table in tables.items()}
-    if len({len(each) for each in durations.values()}) > 1 or durations[rank].empty:
+    every = matched({n: table[table["kind"] == "communication"] for n, table in enumerate(tables.values())})
+    ours = every[every["rank"] == [*tables].index(rank)]
+    if ours.empty:
         return None
     waits = np.zeros(len(tables[rank]))  # 0 in all but collectives
-    waits[durations[rank].index] = durations[rank] - np.min([each.to_numpy() for each in durations.values()], axis=0)
+    waits[ours["place"]] = ours["duration"] - ours["shortest"]
     return waits
 
 

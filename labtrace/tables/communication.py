@@ -6,11 +6,12 @@ its ranges "gloo:all_reduce" and so on. Either contains the wait for the last ra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import pandas
 
+from labtrace.events.dialects import matching
 from labtrace.events.intervals import Union, busy
 from labtrace.events.rank import Rank
 
@@ -18,6 +19,11 @@ from labtrace.events.rank import Rank
 STANDS_OUT, TIMES = 0.05, 2.0
 EVEN = f"The ranks are even: they wait for each other for less than {STANDS_OUT:.0%} of the time."
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
+MESSAGES, SEND_RECEIVE = r"^(?:send|recv) ", "SendRecv"  # to one other rank; kernels for these or an all-to-all
+MORE = 1.5  # times as many of a kind as another rank has: they are not the same collectives
+# If it is fewer, so many have to end when one of the other rank ends, give or take this share of the time to the next.
+COMMON, APART = 0.8, 0.1
+MOST_ENDS = 200  # of a rank are enough to tell how far its clock is from another's
 
 
 def communication(rank: Rank) -> pandas.DataFrame:
@@ -42,42 +48,104 @@ def communication(rank: Rank) -> pandas.DataFrame:
 
 
 def collectives(rank: Rank) -> pandas.DataFrame:
-    """The communication of a rank, in the order it began: begin, end and duration."""
+    """The communication of a rank, in the order it began: begin, end, duration, name, message and turn."""
     if rank.on_cpu:
         events = rank.recording.events
         found = events[events["name"].str.startswith(GLOO) & _began_in(rank.recorded, events)]
     else:
         found = rank.kernels[rank.kernels["kind"] == "communication"]
-    return found.sort_values("begin", kind="stable", ignore_index=True)[["begin", "end", "duration"]]
+    columns = ["begin", "end", "duration", "name", "message", "turn"]
+    return found.sort_values("begin", kind="stable", ignore_index=True)[columns]
+
+
+def is_pipeline(ranks: Collection[Rank]) -> bool:
+    """Whether these ranks mostly send messages to one other rank each: they are stages of a pipeline, or one of them.
+
+    Then communication contains the waiting for each other's work. Where the recordings do not name the messages, it
+    takes several ranks to know, the first or last among them.
+    """
+    every = pandas.concat([collectives(rank).assign(rank=n) for n, rank in enumerate(ranks)], ignore_index=True)
+    unnamed = (every["message"] == "") & matching(every["name"], SEND_RECEIVE)
+    counts = unnamed.groupby(every["rank"]).sum()
+    ours = matching(every["message"], MESSAGES) | (unnamed & (counts.max() > MORE * counts.min()))
+    return bool(every["duration"][ours].sum() > every["duration"].sum() / 2)
 
 
 def between_ranks(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
-    """By the rank the columns of the table that compare ranks, as `waits` finds them.
+    """By the rank the columns of the table that compare ranks.
 
-    They are unknown if there is only one rank, or if the ranks have different numbers of collectives, or none.
+    They are unknown if there is only one rank, or if its collectives are not those of other ranks.
 
     Args:
         ranks: those with a file.
         missing: how many have none.
     """
     own = {number: collectives(rank) for number, rank in ranks.items()}
-    counts = {len(each) for each in own.values()}
     table = pandas.DataFrame(np.nan, own, ["waited_us", "sending_us", "came_last", "collectives", "straggler"])
     table["ranks"] = f"{len(ranks)} of {len(ranks) + missing}"
-    if len(ranks) < 2 or len(counts) > 1 or counts == {0}:
+    table["pipeline"] = is_pipeline(ranks.values())
+    every = matched(own)
+    every["last"] = every["duration"] == every["shortest"]
+    every["last"] &= ~every.duplicated(["message", "name", "number", "duration"], keep=False)  # of two nobody was last
+    for number, each in every.groupby("rank"):
+        waited = _waited(each["begin"], each["end"], each["shortest"])
+        sending = busy(each["end"] - each["shortest"], each["end"])
+        table.loc[number, table.columns[:4]] = waited, sending, each["last"].sum(), len(each)
+    if table["waited_us"].isna().any() or missing or table["pipeline"].any():
         return table
-    sending = np.min([each["duration"] for each in own.values()], axis=0)
-    straggler, waited = waits({number: zip(each["begin"], each["end"], strict=True) for number, each in own.items()})
-    table["waited_us"] = pandas.Series(waited)
-    table["sending_us"] = {number: busy(each["end"] - sending, each["end"]) for number, each in own.items()}
-    durations = pandas.DataFrame({number: each["duration"] for number, each in own.items()})
-    table["came_last"] = durations.eq(durations.min(axis=1), axis=0).sum()
-    table["collectives"] = len(durations)
     wall = max(rank.recorded.length if rank.on_cpu else rank.stop - rank.start for rank in ranks.values())
-    typical = float(np.median([us for number, us in waited.items() if number != straggler]))
-    if typical >= max(STANDS_OUT * wall, TIMES * waited[straggler]) and not missing:
+    straggler = table["waited_us"].idxmin()
+    typical = table["waited_us"].drop(straggler).median()
+    if typical >= max(STANDS_OUT * wall, TIMES * table["waited_us"][straggler]):
         table["straggler"] = straggler
     return table
+
+
+def matched(own: Mapping[int, pandas.DataFrame]) -> pandas.DataFrame:
+    """The collectives that all ranks of their group have: the tables of `collectives`, with these columns.
+
+    | column | unit | meaning |
+    |---|---|---|
+    | rank, place | | and the index in the table of this rank |
+    | number | | the same on all ranks, of those with this message and name |
+    | shortest | microseconds | of the durations: that rank came last |
+
+    They are matched by their turn or, without, by their order if all ranks have as many, and else by their ends, since
+    all ranks leave a collective together.
+    """
+    every = pandas.concat(own, names=["rank", "place"]).reset_index()
+    every = every[~matching(every["message"], MESSAGES)]
+    same = ["message", "name"]
+    every["number"] = every.groupby(["rank", *same]).cumcount().where(every["turn"] < 0, every["turn"])
+    for (message, _), ours in every[every["turn"] < 0].groupby(same):
+        by_rank = [each["end"] for _, each in ours.groupby("rank")]
+        fewest, most = min(by_rank, key=len), max(map(len, by_rank))
+        if most > MORE * len(fewest) or not (message or len(by_rank) == len(own)):
+            every.loc[ours.index, "number"] = np.nan
+        elif most > len(fewest):
+            every.loc[ours.index, "number"] = pandas.concat([_partners(ends, fewest) for ends in by_rank])
+    ranks = every.groupby(same)["rank"].transform("nunique")
+    us = every.groupby([*same, "number"])["duration"]
+    every["shortest"] = us.transform("min")
+    return every[(us.transform("size") == ranks) & (ranks > 1)].copy()
+
+
+def _partners(ends: pandas.Series, others: pandas.Series) -> pandas.Series:
+    """For each of these ends the place of the other rank's that was at the same time, or NaN.
+
+    Each rank has a clock of its own. The difference that most pairs of ends have in common is that of the clocks.
+    """
+    others = np.sort(others)
+    some = others[:: 1 + len(others) // MOST_ENDS]
+    apart = np.sort(np.subtract.outer(ends.to_numpy(), some), axis=None)
+    common = int(np.ceil(COMMON * len(some)))
+    spread = apart[common - 1 :] - apart[: len(apart) - common + 1]
+    others = others + apart[spread.argmin() + common // 2]
+    place = np.searchsorted((others[1:] + others[:-1]) / 2, ends)
+    off = (ends - others[place]).abs().sort_values()
+    allowed = APART * np.ptp(others) / max(1, len(others) - 1)
+    found = pandas.Series(place, ends.index)[off.index[off < allowed]].drop_duplicates()
+    return found.reindex(ends.index) if len(found) >= COMMON * len(others) else pandas.Series(np.nan, ends.index)
 
 
 def waits(collectives: Mapping[int, Iterable[tuple[float, float]]]) -> tuple[int, dict[int, float]]:
@@ -90,37 +158,51 @@ def waits(collectives: Mapping[int, Iterable[tuple[float, float]]]) -> tuple[int
     """
     times = {rank: np.array([*own], dtype=float).T for rank, own in collectives.items()}
     shortest = np.min([end - begin for begin, end in times.values()], axis=0)
-    # Of two collectives at the same time one may send while the other waits, and then the rank does not wait.
-    waited = {rank: busy(begin, end) - busy(end - shortest, end) for rank, (begin, end) in times.items()}
+    waited = {rank: _waited(begin, end, shortest) for rank, (begin, end) in times.items()}
     return min(waited, key=lambda rank: waited[rank]), waited
+
+
+def _waited(begin: np.ndarray, end: np.ndarray, shortest: np.ndarray) -> float:
+    """Of two collectives at the same time one may send while the other waits, and then the rank does not wait."""
+    return max(0.0, busy(begin, end) - busy(end - shortest, end))
 
 
 def in_words(table: pandas.DataFrame) -> str:
     """What the table of `labtrace.Trace.communication` says about the ranks, in a sentence, or "" for a single one."""
     first = table.iloc[0]
     here, _, all_ranks = first["ranks"].partition(" of ")
+    if first["pipeline"]:
+        bubbles = _from_to(table["share_of_wall"], ".0%")
+        return (
+            f"Each rank is a stage of a pipeline: for {bubbles} of the time it only waits for the results of others or "
+            "sends its own (bubbles). More micro-batches, or stages that take equally long, shorten this; a faster "
+            "network hardly does."
+        )
     if here != all_ranks:
         return f"Only {first['ranks']} ranks: communication contains the waiting for ranks without a file."
-    if np.isnan(first["waited_us"]):
+    if table["waited_us"].isna().any():
         several = here != "1" and first["communication_us"] > 0
         return "The ranks have different collectives, so their waits cannot be matched." if several else ""
     if np.isnan(first["straggler"]):
-        typical, all_of_them = (table["waited_us"] / table["wall_us"]).median(), first["collectives"]
+        typical = (table["waited_us"] / table["wall_us"]).median()
         often = table.loc[table["came_last"].idxmax()]
         if not typical >= STANDS_OUT:
             return EVEN
         return (
             f"No rank is the straggler: each comes last in turn (rank {often['rank']} in {often['came_last']:.0f} of "
-            f"{all_of_them:.0f} collectives), and a rank waits {typical:.0%} of the time for others. Pauses such as "
-            "garbage collection can be the reason, or data of different sizes."
+            f"{often['collectives']:.0f} collectives), and a rank waits {typical:.0%} of the time for others. Pauses "
+            "such as garbage collection can be the reason, or data of different sizes."
         )
     others, ms = table["rank"] != first["straggler"], table["waited_us"] / 1e3
     shares = (table["waited_us"] / table["wall_us"])[others]
     text = f"Rank {first['straggler']:.0f} is the straggler: it waited {ms.min():,.1f} ms in the collectives, and the "
     if len(shares) == 1:
         return f"{text}other one {ms.max():,.1f} ms, {shares.max():.0%} of its time."
-    times, parts = (f"{ms[others].min():,.1f}", f"{ms.max():,.1f}"), (f"{shares.min():.0%}", f"{shares.max():.0%}")
-    return f"{text}others {' to '.join(dict.fromkeys(times))} ms, {' to '.join(dict.fromkeys(parts))} of their time."
+    return f"{text}others {_from_to(ms[others], ',.1f')} ms, {_from_to(shares, '.0%')} of their time."
+
+
+def _from_to(numbers: pandas.Series, form: str) -> str:
+    return " to ".join(dict.fromkeys(format(number, form) for number in (numbers.min(), numbers.max())))
 
 
 def _began_in(time: Union, events: pandas.DataFrame) -> np.ndarray:

@@ -176,6 +176,36 @@ def test_the_sentence_says_what_changed_and_what_is_within_the_spread(before, af
     assert re.search(expected, comparison(*both).words)
 
 
+EXPOSED = [
+    (400, 50, "Communication was exposed for 0.3 ms a step and is for 0.0: now it is hidden behind other work. ", 300),
+    (
+        50,
+        400,
+        "Communication was exposed for 0.0 ms a step and is for 0.3: before it was hidden behind other work. ",
+        0,
+    ),
+    (400, None, "Communication was exposed for 0.3 ms a step and is for 0.0. ", 300),
+    (50, None, "", 0),
+]
+
+
+@pytest.mark.parametrize(("begins", "begins_after", "expected", "us"), EXPOSED)
+def test_communication_that_became_hidden_or_exposed_is_told(load, begins, begins_after, expected, us):
+    """Kernels of 400 us in each step, and communication of 300 us beside them or after them."""
+    both = []
+    for begin in (begins, begins_after):
+        trace = SyntheticTrace()
+        for step in range(0, 4000, 1000):
+            trace.range(f"ProfilerStep#{step}", step, 999)
+            trace.launch(step, step + 10, 400)
+            if begin:
+                trace.launch(step + 5, step + 10 + begin, 300, name="ncclDevKernel_AllGather", stream=20)
+        both.append(load(trace).ranks)
+    found = comparison(*both)
+    assert found.words.partition(". ")[2].partition("Much of the work")[0] == expected
+    assert found.tables["kind"].set_index("kind")["before_us"]["communication, exposed"] == us
+
+
 @pytest.mark.parametrize(("late", "lasts"), [(0, 1500), (200, 1300)])
 def test_a_step_that_is_alone_begins_with_its_mark_or_after_the_work_of_the_step_before(late, lasts, tmp_path):
     """The GPU's first work comes 1000 us after the mark; `late`, it works on the step before until then."""

@@ -1,5 +1,7 @@
 """Communication in traces: hidden or exposed, on a GPU and over gloo, and the rank that the others wait for."""
 
+import re
+
 import numpy as np
 import pytest
 from synthetic_trace import AUTOGRAD, SyntheticTrace, on_the_host, two_ranks
@@ -7,10 +9,11 @@ from test_views import bars, told
 
 from labtrace import show
 from labtrace.replay.recorded_replay import ReplayWarning
-from labtrace.tables.communication import in_words
+from labtrace.tables.communication import in_words, is_pipeline
 
 GLOO_THREAD = 4250
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+MESSAGE = "Collective name", "Process Group Name", "Seq"
 
 
 def on_gloo():
@@ -42,11 +45,12 @@ def test_no_microsecond_is_communication_and_waiting_at_once(ranks):
     assert ranks.summary()["cost_of_communication"][0] > costs["communication"] / 250, "with the waits"
 
 
-def in_collectives(rank, *collectives):
-    """A rank that is in collectives: the call, begin, duration and stream of each."""
+def in_collectives(rank, *collectives, name=NCCL):
+    """A rank that is in collectives: the call, begin, duration and stream of each and, if it is known, its message."""
     trace = SyntheticTrace(rank=rank)
-    for call, begin, duration, stream in collectives:
-        trace.launch(call, begin, duration, name=NCCL, stream=stream)
+    for call, begin, duration, stream, *message in collectives:
+        trace.launch(call, begin, duration, name=name, stream=stream)
+        trace.events[-1]["args"] |= dict(zip(MESSAGE, *message, strict=False)) if message else {}
     return trace
 
 
@@ -122,9 +126,65 @@ def test_what_cannot_be_known_is_not_a_number(load, on_a_cpu, one_kernel):
 
 
 def test_ranks_with_different_collectives_have_no_straggler(load):
-    one, other = two_ranks()
-    other.launch(20, 300, 10, name=NCCL)
-    assert load(one, other).communication()[["waited_us", "straggler"]].isna().all(axis=None)
+    one, other = (in_collectives(rank, *((at, at + 10, 5, 7) for at in at_all)) for rank, at_all in enumerate(APART))
+    table = load(one, other).communication()
+    assert table[["waited_us", "straggler"]].isna().all(axis=None) and "cannot be matched" in in_words(table)
+
+
+APART = [(0, 100, 230, 500), (0, 30, 60, 90, 800)]
+ENDS = [100, 230, 320, 470, 560]
+
+
+@pytest.mark.parametrize("kept", [[1, 2, 3, 4], [0, 1, 2, 3], [0, 1, 3, 4]])
+def test_a_collective_that_one_rank_lacks_hides_no_straggler(load, kept):
+    """All leave each of five together. Of rank 1 one was not recorded: the first, the last or one between them."""
+    traces = [
+        in_collectives(rank, *((ENDS[place] - us - 9, ENDS[place] - us, us, 7) for place in places))
+        for rank, us, places in ((0, 60, range(5)), (1, 50, kept), (2, 10, range(5)))
+    ]
+    table = load(*traces).communication()
+    assert (table["straggler"] == 2).all() and table["waited_us"].tolist() == [200, 160, 0]
+    assert table["collectives"].tolist() == [4] * 3 and table["came_last"].tolist() == [0, 0, 4]
+
+
+def test_collectives_are_matched_by_their_group_and_number_in_it(load):
+    """Rank 0 is in a group with each other one. Its second collective with rank 2 comes first, and rank 1 lacks one."""
+
+    def at(begin, us, group, number):
+        return begin - 5, begin, us, 7 + group, ("allreduce", f"{group}", number)
+
+    first = in_collectives(0, at(10, 40, 1, 3), at(20, 30, 2, 8), at(60, 5, 2, 7), at(100, 10, 1, 4))
+    second, third = in_collectives(1, at(40, 10, 1, 3)), in_collectives(2, at(30, 20, 2, 8), at(80, 15, 2, 7))
+    table = load(first, second, third).communication()
+    assert table["collectives"].tolist() == [3, 1, 2] and table["came_last"].tolist() == [1, 1, 1]
+    assert table["waited_us"].tolist() == [20, 0, 10]
+
+
+def test_who_came_last_at_the_same_time_did_not_come_last(load):
+    table = load(*(in_collectives(rank, (0, 10, 30, 7), (50, 60, 9 + rank, 7)) for rank in range(3))).communication()
+    assert table["came_last"].tolist() == [1, 0, 0]
+
+
+SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+NAMED = [[("send", "7", 1)], [("recv", "7", 1), ("send", "7", 1)], [("recv", "7", 1)]]
+
+
+@pytest.mark.parametrize("messages", [NAMED, [[()] * 2, [()] * 4, [()] * 2]])
+def test_stages_that_send_to_each_other_are_a_pipeline_with_bubbles(load, messages):
+    folder = load(
+        *(
+            in_collectives(rank, *((100 * n, 100 * n + 5, 60, 7, one) for n, one in enumerate(sent)), name=SENDS)
+            for rank, sent in enumerate(messages)
+        )
+    )
+    table = folder.communication()
+    assert table["pipeline"].all() and table[["waited_us", "straggler"]].isna().all(axis=None)
+    assert re.match(r"Each rank is a stage of a pipeline: for [\d% to]+ of the time .* \(bubbles\)", in_words(table))
+    assert is_pipeline([folder.ranks[1]]) == (messages is NAMED), "a single file tells it by the messages' names"
+
+
+def test_an_all_to_all_is_no_pipeline(load):
+    assert not is_pipeline(load(*(in_collectives(n, (0, 10, 30, 7), name=SENDS) for n in range(3))).ranks.values())
 
 
 def test_the_view_divides_each_rank_s_time_and_marks_the_straggler(ranks):
