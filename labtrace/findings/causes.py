@@ -9,7 +9,7 @@ from labtrace.events import host
 from labtrace.findings.program import EIGHT, ON_GPU, PINNED, SIXTY_FOUR, Program
 
 RANKS, PAUSES, COPIES = "waiting for other ranks", "pauses between kernels", "copies"
-COMMUNICATION, PIPELINE = "communication", "pipeline bubbles"
+COMMUNICATION = "communication"
 HALF = 0.5  # of the time of kernels: a change cannot make them go, but take half as long, perhaps
 
 

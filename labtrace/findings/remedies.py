@@ -24,6 +24,7 @@ from labtrace.findings.causes import COMMUNICATION, PAUSES, RANKS, advice
 from labtrace.findings.program import Program
 from labtrace.replay.launch_queue import play_unshared
 from labtrace.replay.recorded_replay import queue_settings, replay_doubt, waits_for_ranks
+from labtrace.tables.communication import is_pipeline
 from labtrace.tables.dependencies import dependencies
 
 START_UP_SHARE = 0.1  # of the recording: if more is start-up, all gains are those of the rest
@@ -70,6 +71,7 @@ class Remedies:
         self.waited = waits_for_ranks(rank, ranks)
         self.before_ampere = rank.recording.before_ampere
         self.missing = audit.missing_ranks(ranks)
+        self.pipeline = is_pipeline(ranks)
         if self.waited is not None and self.missing:
             all_ranks = len(ranks) + self.missing
             doubts.append(f"{self.missing} of {all_ranks} ranks have no file here: the waits for them are unknown.")
@@ -124,7 +126,9 @@ class Remedies:
     def advice(self) -> dict[str, str]:
         """What to try, by cause."""
         found = advice(Program(self.rank, self.table, self.kinds))
-        if self.missing:
+        if self.pipeline:
+            found[COMMUNICATION] = "more micro-batches or stages that take equally long; an interleaved schedule"
+        elif self.missing:
             found[COMMUNICATION] = "a recording of all ranks; this one does not tell sending from waiting for others"
         return found
 

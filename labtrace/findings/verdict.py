@@ -148,7 +148,7 @@ def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
         text = f"host and GPU are level: no single change brings over {math.ceil(100 * brings)}%. The kernels' "
         text += f"time is {_most(played.shares[first])} {CAUSES[first].words}; half of that, and no time for "
         text += f"{CAUSES[cause].words}, could bring {played.together(cause, first):.2f}x. torch.compile aims at both"
-    elif first == COMMUNICATION and played.missing:
+    elif first == COMMUNICATION and played.missing and not played.pipeline:
         text += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
     else:
         text += f": {candidates[0].advice} could bring {candidates[0].worth('this time')}"
@@ -229,7 +229,8 @@ def _candidates(rank: Rank, played: Remedies) -> list[Candidate]:
             waits = f"the GPU waits {played.idle:.0%} of the time"
             return f"{waits}, mostly in the pauses between {len(played.table):,} short kernels"
         if cause not in COMPUTE:
-            return f"{CAUSES[cause].words} cost {shares[cause]:.0%} of the time"
+            stages = " between the stages of a pipeline (bubbles)" * (cause == COMMUNICATION and played.pipeline)
+            return f"{CAUSES[cause].words}{stages} cost {shares[cause]:.0%} of the time"
         return f"{busy_with}, {_most(played.shares[cause])} with {CAUSES[cause].words}"
 
     busy_with = f"the GPU is busy {1 - played.idle:.0%} of the time"
@@ -276,7 +277,7 @@ def _candidates(rank: Rank, played: Remedies) -> list[Candidate]:
 def _second(candidates: list[Candidate], played: Remedies, bound: str) -> list[Candidate]:
     """The remedy to name after the first, if it brings enough and is of another kind, in a list."""
     first, *others = candidates
-    alike = {host.WAITS} | ({COMMUNICATION} if played.missing else set())
+    alike = {host.WAITS} | ({COMMUNICATION} if played.missing and not played.pipeline else set())
     if first.cause in (PAUSES, *COMPUTE) or first.cause not in CAUSES:
         alike |= set(COMPUTE)
     worthwhile = [one for one in others if one.cause not in alike and one.times >= LEAST_SECOND]
