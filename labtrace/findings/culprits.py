@@ -47,7 +47,7 @@ class TopKernel(NamedTuple):
         share: of the time of all kernels, from 0 to 1.
         text: its name, how often a step it runs, whether few of its calls take much of the time, or it has few blocks.
         blocks: for each multiprocessor, NaN if the recording does not say.
-        named: whether its name says more than its kind does.
+        named: whether it takes enough of the time, and its name says more than its kind does.
     """
 
     name: str
@@ -179,7 +179,7 @@ def top_kernel(rank: Rank, kernels: pandas.DataFrame, kinds: pandas.Series) -> T
         text += f", whose blocks fill {blocks:.0%} of the multiprocessors"
     other = (kinds[ours] == "pointwise and other").all() and not re.search(FUSED, name)
     share = lasting.sum() / (kernels["duration"].sum() or np.nan)
-    return TopKernel(name, ours, share, text, blocks, bool(blocks < FEW_BLOCKS or other))
+    return TopKernel(name, ours, share, text, blocks, bool(share > KERNEL_SHARE and (blocks < FEW_BLOCKS or other)))
 
 
 def searches(rank: Rank, kernels: pandas.DataFrame) -> np.ndarray:

@@ -42,6 +42,8 @@ class Remedies:
 
     Attributes:
         doubt: the faults of the recording or its replay, in a sentence or two, or "" if there are none.
+        pipeline: whether the ranks are stages of a pipeline.
+        mixed: whether communication contains the waiting for ranks that have no file.
         off: the share of the wall time by which the unchanged replay differs from the recording.
         start_up: the share of the recording in which the GPU waited for the start-up, 0 if it is below
             `START_UP_SHARE`. If not, `wall`, `gains`, `idle` and `waits` are those of the rest.
@@ -72,6 +74,7 @@ class Remedies:
         self.before_ampere = rank.recording.before_ampere
         self.missing = audit.missing_ranks(ranks)
         self.pipeline = is_pipeline(ranks)
+        self.mixed = self.missing > 0 and not self.pipeline
         if self.waited is not None and self.missing:
             all_ranks = len(ranks) + self.missing
             doubts.append(f"{self.missing} of {all_ranks} ranks have no file here: the waits for them are unknown.")
@@ -128,7 +131,7 @@ class Remedies:
         found = advice(Program(self.rank, self.table, self.kinds))
         if self.pipeline:
             found[COMMUNICATION] = "more micro-batches or stages that take equally long; an interleaved schedule"
-        elif self.missing:
+        elif self.mixed:
             found[COMMUNICATION] = "a recording of all ranks; this one does not tell sending from waiting for others"
         return found
 

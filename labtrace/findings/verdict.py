@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pandas
 
 from labtrace.errors import LabError
 from labtrace.events import host
-from labtrace.events.dialects import COMPUTE, fine_kinds
+from labtrace.events.dialects import fine_kinds
 from labtrace.events.gaps import KERNEL_WAIT_US, LONG_DELAY_US
 from labtrace.events.intervals import busy
 from labtrace.events.rank import Rank
 from labtrace.findings import audit, culprits, evidence
-from labtrace.findings.causes import CAUSES, COMMUNICATION, HALF, ON_HOST, PAUSES, RANKS
+from labtrace.findings.candidates import candidates, mostly, second
+from labtrace.findings.causes import CAUSES, COMMUNICATION
 from labtrace.findings.difference import step_walls, whole_steps
 from labtrace.findings.remedies import Remedies
 from labtrace.tables import gpu
@@ -28,14 +27,8 @@ LEAST_GAIN = 0.05  # of the wall time: less is not worth a sentence
 MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work or after its last
 LEAST_TOLD = 0.005  # a smaller share would be told as 0 %
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
-LEAST_SECOND = 1.15  # times faster: a second remedy that brings less is not in the sentence
-MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
-AHEAD = 1.1  # times what other causes on the host cost, waits have to cost to be named
-BEHIND_WAITS = 0.85  # of what the launches cost: if waits cost more, launches only show since the host has waited
 MOSTLY_START_UP = 0.98  # of a recording: what is left tells little
 SLOWER = "kernels slower than before"
-MOST_TOLD = 100  # times faster: a larger number tells only that nothing else is there
-HIDDEN = 0.5  # of the communication: more of it is beside other kernels
 
 
 def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[], Remedies]) -> pandas.DataFrame:
@@ -114,8 +107,6 @@ def _numbers(whole: Rank, rank: Rank) -> dict[str, float]:
         "host_wait_of_idle": causes["host_wait"] / (idle_us or np.nan),
         "launched_of_idle": causes["other"] / (idle_us or np.nan),
         "data_of_idle": data_us / (idle_us or np.nan),
-        "hidden_of_communication": parts.loc["compute_and_communication", "us"]
-        / (parts.loc["communication", "us"] or np.nan),
         **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in gpu.KINDS},
         "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
         "mean_queue": gpu.mean_queue(rank) if known.any() else np.nan,
@@ -138,23 +129,22 @@ def bound_by(numbers: Mapping[str, float]) -> str:
 
 def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
     """The cause to begin with, and the sentence: what bounds the training, how sure that is, and what to try."""
-    candidates = _candidates(rank, played)
-    first, text = candidates[0].cause, candidates[0].text()
-    brings = max((one.share for one in candidates), default=0.0)
-    on_host = {cause: one for cause, one in ((one.cause, one) for one in candidates) if cause in played.waits}
+    named = candidates(rank, played)
+    first, text = named[0].cause, named[0].text()
+    brings = 1 - 1 / max(one.times for one in named)
+    on_host = [one.cause for one in named if one.cause in played.waits]
     if bound == "several" and brings < LEAST_SHARE and on_host:
         cause = max(on_host, key=lambda one: played.waits[one])
         first = played.shares.drop(["copies", COMMUNICATION], errors="ignore").idxmax()
         text = f"host and GPU are level: no single change brings over {math.ceil(100 * brings)}%. The kernels' "
-        text += f"time is {_most(played.shares[first])} {CAUSES[first].words}; half of that, and no time for "
+        text += f"time is {mostly(played.shares[first])} {CAUSES[first].words}; half of that, and no time for "
         text += f"{CAUSES[cause].words}, could bring {played.together(cause, first):.2f}x. torch.compile aims at both"
-    elif first == COMMUNICATION and played.missing and not played.pipeline:
+    elif first == COMMUNICATION and played.mixed:
         text += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
     else:
-        text += f": {candidates[0].advice} could bring {candidates[0].worth('this time')}"
-        for one in _second(candidates, played, bound):
-            without = f"without {CAUSES[host.OTHER].words}{culprits.of_host(rank, host.OTHER)}"
-            text += f", and {without if one.cause == host.OTHER else one.advice} {one.worth(one.cause)}"
+        text += f": {named[0].advice} could bring {named[0].worth('this time')}"
+        for one in second(named, played, bound):
+            text += f", and {one.without(rank)} {one.worth(one.cause)}"
     if (slower := evidence.slower(played.table)) and (times := played.faster(slower.times)) > 1 + LEAST_GAIN:
         first = SLOWER
         text = f"{slower.when} kernels take {slower.ratio:.2f} times as long as at other times: the GPU's clock falls "
@@ -171,123 +161,6 @@ def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
     within = max(1, math.ceil(100 * played.off))
     clause = "SIMULATED" if first not in played.waits else "SIMULATED, the host as slow as under the profiler"
     return first, f"{text[0].upper()}{text[1:]} ({clause}; unchanged, the replay is within {within}% of the recording)."
-
-
-class Candidate(NamedTuple):
-    """A cause that the sentence may name, and how.
-
-    Attributes:
-        cause: of the table of remedies, or the name of a kernel.
-        share: of the wall time that a change can take away, at most; of kernels half of their time.
-        weight: by which causes are put in order. To halve the time of kernels is harder than to drop a wait, and of
-            the host's work that counts for which the GPU waited itself.
-        whole: whether the cause can go altogether.
-        text: makes the words for what it costs.
-        advice: what to try.
-        times: how many times faster the training would be.
-    """
-
-    cause: str
-    share: float
-    weight: float
-    whole: bool
-    text: Callable[[], str]
-    advice: str
-    times: float
-
-    def worth(self, kernels: str) -> str:
-        """What it brings, in words; `kernels` are those whose time is halved."""
-        if not self.whole and self.cause != PAUSES:
-            return f"{self.times:.2f}x by halving {kernels}"
-        return f"up to {self.times:.2f}x" if self.times < MOST_TOLD else f"over {MOST_TOLD}x"
-
-
-def _candidates(rank: Rank, played: Remedies) -> list[Candidate]:
-    """What can be named, the largest gain first."""
-    rows = played.rows().query("cause != @host.START_UP").set_index("cause")
-    shares = rows["share_of_wall"]
-    if shares.get(RANKS, 0.0) > MOSTLY_WAITS * shares.get(COMMUNICATION, 0.0):
-        rows = rows.drop(COMMUNICATION, errors="ignore")
-    rivals = [share for cause, share in shares.items() if cause in ON_HOST and cause not in (host.LAUNCHES, host.WAITS)]
-    waited = shares.get(host.WAITS, 0.0)
-    needed = max([played.idle / 2, BEHIND_WAITS * shares[host.LAUNCHES], *(AHEAD * share for share in rivals)])
-    if waited >= needed:  # launches only show since the host has waited
-        rows = rows.drop(host.LAUNCHES)
-    elif waited < shares[host.LAUNCHES] or waited < played.idle / 2:
-        rows = rows.drop(host.WAITS, errors="ignore")
-    kernel = culprits.top_kernel(rank, played.table, played.kinds)
-
-    def on_host(cause: str) -> str:
-        idle = f"the GPU waits {played.idle:.0%} of the time"
-        if cause == host.WAITS:
-            return f"{idle}, since the host itself waits for it ({culprits.usual_wait(rank, played.found)})"
-        named = f"{CAUSES[cause].words}{culprits.of_host(rank, cause)}{culprits.when(rank)}"
-        return f"{idle}, {_most(played.waits.get(cause, 0.0))} for {named}"
-
-    def on_gpu(cause: str) -> str:
-        if cause == PAUSES:
-            waits = f"the GPU waits {played.idle:.0%} of the time"
-            return f"{waits}, mostly in the pauses between {len(played.table):,} short kernels"
-        if cause not in COMPUTE:
-            stages = " between the stages of a pipeline (bubbles)" * (cause == COMMUNICATION and played.pipeline)
-            return f"{CAUSES[cause].words}{stages} cost {shares[cause]:.0%} of the time"
-        return f"{busy_with}, {_most(played.shares[cause])} with {CAUSES[cause].words}"
-
-    busy_with = f"the GPU is busy {1 - played.idle:.0%} of the time"
-    found = []
-    for cause, row in rows.iterrows():
-        whole = cause not in COMPUTE and CAUSES[cause].can_go == 1
-        times = row["times_faster_at_most"] if cause not in COMPUTE else row["times_faster_at_half"]
-        share = 1 - 1 / times
-        waited = played.waits[cause] if cause in ON_HOST and cause != host.WAITS else 1.0
-        weight = min(share, played.idle * waited) if cause in ON_HOST else share
-        text = partial(on_host if cause in ON_HOST else on_gpu, cause)
-        advice = played.advice[cause].partition(";")[0]
-        found.append(Candidate(cause, share, weight if whole else share / 4, whole, text, advice, times))
-    if kernel.named and kernel.share > culprits.KERNEL_SHARE:
-        fill = kernel.blocks < culprits.FEW_BLOCKS
-        faster = 1 / kernel.blocks if fill else 1 / HALF
-        times = played.faster(np.where(kernel.ours, faster, 1.0))
-        advice = f"more blocks for {culprits.short(kernel.name)}" if fill else f"a faster {culprits.short(kernel.name)}"
-        text = partial("{}, {} with {}".format, busy_with, _most(kernel.share), kernel.text)
-        share = 1 - 1 / times
-        found.append(Candidate(kernel.name, share, share if fill else share / 4, fill, text, advice, times))
-        found = [one for one in found if one.cause not in set(played.kinds[kernel.ours])]
-    if (tried := culprits.searches(rank, played.table)).any():
-        times = played.without_launches(tried)
-        text = partial(
-            "{}, {} with algorithms that are tried for convolutions".format,
-            busy_with,
-            _most(played.lasting[tried].sum() / played.lasting.sum()),
-        )
-        found.append(
-            Candidate(
-                "cudnn.benchmark",
-                1 - 1 / times,
-                1 - 1 / times,
-                True,
-                text,
-                "cudnn.benchmark = False or inputs of equal shapes",
-                times,
-            )
-        )
-    return sorted(found, key=lambda one: one.weight, reverse=True)
-
-
-def _second(candidates: list[Candidate], played: Remedies, bound: str) -> list[Candidate]:
-    """The remedy to name after the first, if it brings enough and is of another kind, in a list."""
-    first, *others = candidates
-    alike = {host.WAITS} | ({COMMUNICATION} if played.missing and not played.pipeline else set())
-    if first.cause in (PAUSES, *COMPUTE) or first.cause not in CAUSES:
-        alike |= set(COMPUTE)
-    worthwhile = [one for one in others if one.cause not in alike and one.times >= LEAST_SECOND]
-    return [one for one in worthwhile if one.whole or bound in ("several", "compute")][:1]
-
-
-def _most(share: float) -> str:
-    if share > 0.995:
-        return "entirely"
-    return f"mostly ({share:.0%})" if share > 0.5 else f"above all ({share:.0%})"
 
 
 def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]:
@@ -308,18 +181,19 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     if idle >= LEAST_SHARE:
         text = f"The GPU waits {idle:.0%} of the time"
         if (launched := numbers["launched_of_idle"]) > 0.5:
-            text += f", {_most(launched)} for launched kernels to begin"
+            text += f", {mostly(launched)} for launched kernels to begin"
         elif (waited := numbers["host_wait_of_idle"]) > 0.5:
-            text += f", {_most(waited)} for the host{culprits.of_host(rank, host.OTHER)}"
+            text += f", {mostly(waited)} for the host{culprits.of_host(rank, host.OTHER)}"
         text += f": nothing on the host can bring more than {1 / least:.2f}x. Else it is busy"
     if (sending := numbers["communication_of_busy"]) >= LEAST_SHARE:
-        text += f", {sending:.0%} with communication, {numbers['hidden_of_communication']:.0%} of that beside others"
+        sent, hidden = gpu.temporal(rank).set_index("part")["us"][[COMMUNICATION, "compute_and_communication"]]
+        text += f", {sending:.0%} with communication, {hidden / sent:.0%} of that beside other kernels"
         us = us.drop(COMMUNICATION)
     kernel = culprits.top_kernel(rank, rank.kernels, kinds)
-    if len(us):
-        most = culprits.short(kernel.name) if kernel.named and kernel.share > culprits.KERNEL_SHARE else us.index[-1]
-        share = kernel.share if kernel.named and kernel.share > culprits.KERNEL_SHARE else us.iloc[-1] / us.sum()
-        text += f", {_most(share)} with {CAUSES[most].words if most in CAUSES else most}"
+    if kernel.named:
+        text += f", {mostly(kernel.share)} with {culprits.short(kernel.name)}"
+    elif len(us):
+        text += f", {mostly(us.iloc[-1] / us.sum())} with {CAUSES[us.index[-1]].words}"
     return bound, f"{text}."
 
 
