@@ -29,9 +29,9 @@ class Cause(NamedTuple):
 
 def launches(program: Program) -> str:
     """What to try against launches that take longer than their kernels."""
-    if program.compiled_regions > max(1, len(program.rank.steps)):
+    if program.breaks:
         return 'no graph breaks between compiled regions; TORCH_LOGS=graph_breaks names them; mode="reduce-overhead"'
-    if program.compiled_regions:
+    if program.is_compiled:
         return 'torch.compile\'s mode="reduce-overhead" or a larger batch; it replays CUDA graphs'
     return (
         f"{_either(['torch.compile', *(['a CUDA graph'] * program.has_graphs), 'a larger batch'])}; fewer, larger "
@@ -106,7 +106,7 @@ def norms(program: Program) -> str:
 def pointwise(program: Program) -> str:
     """What to try against kernels that compute little for each number they read."""
     bits = program.fewer_bits("pointwise and other")[:1]
-    compiled = "fewer operators" if program.compiled_regions else "torch.compile"
+    compiled = "fewer operators" if program.is_compiled else "torch.compile"
     return f"{_either([compiled, *bits])}; kernels are fused; work in place"
 
 

@@ -31,9 +31,7 @@ KERNEL_SHARE = 0.4  # of the time of all kernels: one that takes more is named
 FEW_BLOCKS = 0.5  # blocks for each multiprocessor: with fewer most of the GPU has nothing to do
 CONVOLUTION = r"^aten::(?:cudnn|miopen)_convolution|^aten::convolution_backward"
 LOADING = r"^(?:data$|enumerate\(DataLoader\))"
-TORCHS_OWN = (
-    r"torch/(?:nn/modules/module|utils/_contextlib|_dynamo|_ops|optim/optimizer|autograd)|nn\.Module: |<built-in"
-)
+TORCHS_OWN = r"(?:^|/)torch/|torchinductor_|nn\.Module: |<built-in"  # the caller says more
 # Kernels that a compiler fuses with others. Those that it does not are named, such as a sort or somebody's own.
 FUSED = r"elementwise|triton_[a-z]{3}_|reduce_kernel|multi_tensor|CatArrayBatchedCopy"
 

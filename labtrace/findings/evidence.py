@@ -19,7 +19,7 @@ LONG_WAIT_US = 100.0  # after the last recorded work: a wait ends sooner
 FEWEST = 5  # late starts
 SLOWER, ALIKE = 1.15, 0.8  # the ratio of durations that is told, and the share of the kernels' time that it holds for
 SAME = 1.05  # steps of one speed differ by less
-FEWEST_STEPS = 4
+FEWEST_STEPS, SHORT_US = 4, 10.0  # shorter kernels vary anyway
 SCATTERED = 1.3  # the ninth decile of a kernel's durations over the first, if others use the GPU meanwhile
 
 
@@ -115,11 +115,11 @@ def slower(kernels: pandas.DataFrame) -> Slower | None:
     blocks = ours.groupby(["name", "place"])["blocks_per_sm"].nunique()
     table = ours.pivot(index=["name", "place"], columns="step", values="duration")[blocks <= 1]  # of inputs of one size
     table = table.loc[:, table.notna().sum() > table.notna().sum().max() / 2].dropna()  # a step may be cut off
-    table = table[(table > 0).all(axis=1)]
     us = table.sum(axis=1)
-    if table.shape[1] < FEWEST_STEPS or not us.sum() >= ALIKE * ours["duration"].sum() > 0:
+    table = table[table.min(axis=1) > SHORT_US]
+    if table.shape[1] < FEWEST_STEPS or not us[table.index].sum() >= ALIKE * ours["duration"].sum() > 0:
         return None
-    ratios = table.div(table.median(axis=1), axis=0)
+    us, ratios = us[table.index], table.div(table.median(axis=1), axis=0)
     steps = pandas.Series(np.average(ratios, axis=0, weights=us), index=ratios.columns)
     if found := _slow_steps(ratios, us, steps):
         when, slow, ratio = found

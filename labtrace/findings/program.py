@@ -8,6 +8,7 @@ import pandas
 
 from labtrace.errors import LabError
 from labtrace.events.dialects import CALLS, matching
+from labtrace.events.intervals import Union
 from labtrace.events.rank import Rank
 from labtrace.tables.achieved import PRODUCTS, TF32, achieved
 from labtrace.tables.dependencies import launches_block
@@ -37,8 +38,12 @@ class Program:
     def __init__(self, rank: Rank, kernels: pandas.DataFrame, kinds: pandas.Series) -> None:
         self.rank, self.kernels, self.kinds = rank, kernels, kinds
         self.before_ampere = rank.recording.before_ampere
-        on_host = rank.recording.events["name"]
-        self.compiled_regions = int(matching(on_host, r"^Torch-Compiled Region").sum())
+        events = rank.recording.events
+        on_host, gaps = events["name"], rank.gaps
+        regions = events[matching(on_host, r"^Torch-Compiled Region")]
+        waited = Union(regions["begin"], regions["end"]).covered(gaps["begin"], gaps["end"]).sum()
+        self.is_compiled = len(regions) > 0
+        self.breaks = self.is_compiled and bool(waited < gaps["us"].sum() / 2)  # it waits between compiled regions
         calls = rank.operators["name"][rank.operators["category"].isin(CALLS)]
         self.has_graphs = not matching(calls, r"^(?:ur|ze)[A-Z]").any()  # PyTorch has none for Intel's GPUs
         self.launches_block = launches_block(kernels)

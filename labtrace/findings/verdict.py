@@ -61,7 +61,8 @@ def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[],
         cause, verdict = _verdict(rank, played, bound)
         times = played.rows().set_index("cause")["times_faster_at_most"].get(cause, np.nan)
     else:
-        verdict = "This recording cannot tell the bottleneck."
+        faults = doubt.partition("not sound: ")[2].partition(" (see")[0]
+        verdict = f"This recording cannot tell the bottleneck: {faults}."
         if sound:
             bound, verdict = _without_replay(rank, numbers)
     if len(step_walls(whole)) == 1 and (around := _around_the_gpu(whole)):
