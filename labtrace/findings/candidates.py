@@ -17,6 +17,7 @@ from labtrace.findings.remedies import Remedies
 
 LEAST_SECOND = 1.15  # times faster: a second remedy that brings less is not in the sentence
 HARDER = 4.0  # to halve the time of kernels than to drop a wait: so much more it has to bring to be named first
+LEAST_FIRST = 0.08  # of the wall time: what brings less is not named before the kernels
 MOSTLY_WAITS = 0.9  # of what the communication costs: if waits for other ranks cost more, they are the cause
 AHEAD = 1.1  # times what other causes on the host cost, waits have to cost to be named
 BEHIND_WAITS = 0.85  # of what the launches cost: if waits cost more, launches only show since the host has waited
@@ -89,9 +90,10 @@ def _causes(rank: Rank, played: Remedies) -> list[Candidate]:
         rows = rows.drop(host.WAITS, errors="ignore")
     found = []
     for cause, row in rows.iterrows():
-        halved, harder = cause in COMPUTE, HARDER if CAUSES[cause].can_go == HALF else 1.0
+        halved = cause in COMPUTE
         times = row["times_faster_at_half" if halved else "times_faster_at_most"]
-        weight = (1 - 1 / times) / harder
+        share = 1 - 1 / times
+        weight = share / HARDER if CAUSES[cause].can_go == HALF or share < LEAST_FIRST else share
         if cause in ON_HOST and cause != host.WAITS:
             weight = min(weight, played.idle * played.waits[cause])
         text = partial(_on_host if cause in ON_HOST else _on_gpu, rank, played, cause)
