@@ -61,6 +61,12 @@ def doubts(rank: Rank) -> tuple[str, bool]:
     return sentence, any(finding.share > DOUBTFUL for finding in serious)
 
 
+def gpu_is_sound(rank: Rank) -> bool:
+    """Whether the times of the GPU's work can be trusted among themselves, if not beside the host's."""
+    doubtful = [finding for finding in findings(rank) if finding.share > DOUBTFUL and finding.of_verdict]
+    return not any(finding.tables.startswith(ALL_OF_GPU) for finding in doubtful)
+
+
 def missing_ranks(ranks: Collection[Rank]) -> int:
     """How many ranks of a run have no file here, 0 if the files do not say."""
     processes = {rank.recording.rank for rank in ranks}  # one process may have several GPUs

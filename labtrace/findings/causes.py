@@ -43,7 +43,7 @@ def waits(program: Program) -> str:
     """What to try against a host that waits for the GPU."""
     if program.launches_block:
         return "no CUDA_LAUNCH_BLOCKING in the environment; no debugger or sanitizer that waits for each kernel"
-    if not program.trains:  # the next token depends on this one
+    if program.decodes:  # the next token depends on this one
         return "launching the next step before this one's result is read; asynchronous scheduling, no .item() between"
     return "a loop without .item(), print or copies to the host; pinned memory and non_blocking copies"
 

@@ -23,7 +23,7 @@ CHANNELS_FIRST = r"(?i)reflection_pad|instance_norm"
 ON_GPU, PINNED = r"DtoD|D2D|DeviceToDevice", "Pinned"
 # Products of weights that compute less for each byte wait for their weights on any GPU: in 16 bits, and in 32.
 WEIGHTS, FEW_FLOPS = r"^aten::(?:add)?mm$", {"bfloat16": 50.0, "float16": 50.0, "float32": 15.0}
-TRAINS = r"(?i)backward|optimi[sz]er|adam|sgd|multi_tensor"
+TRAINS, SAMPLES = r"(?i)backward|optimi[sz]er|adam|sgd|multi_tensor", r"(?i)argmax|multinomial|sampl|topk|decode"
 
 
 class Program:
@@ -47,7 +47,8 @@ class Program:
         calls = rank.operators["name"][rank.operators["category"].isin(CALLS)]
         self.has_graphs = not matching(calls, r"^(?:ur|ze)[A-Z]").any()  # PyTorch has none for Intel's GPUs
         self.launches_block = launches_block(kernels)
-        self.trains = bool(matching(pandas.concat([on_host, kernels["name"]]), TRAINS).any())
+        names = pandas.concat([on_host, kernels["name"]])
+        self.decodes = matching(names, SAMPLES).any() and not matching(names, TRAINS).any()
 
     @cached_property
     def channels_first(self) -> bool:

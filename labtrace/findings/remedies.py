@@ -152,6 +152,11 @@ class Remedies:
             gains[RANKS] = self._gain(kernel_us=self.lasting - self.waited)
         return gains
 
+    @property
+    def best(self) -> float:
+        """The largest share of the wall time that goes with one cause."""
+        return max(self.gains.values()) / (self.wall or np.nan)
+
     @cached_property
     def halves(self) -> dict[str, float]:
         """How many times faster the training is if each kind of `COMPUTE` takes half of its time."""

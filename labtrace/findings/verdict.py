@@ -25,6 +25,7 @@ BOTTLENECKS = ("data", "host", "compute", "memory", "communication")  # of the w
 LEAST_SHARE = 0.1  # of the wall time: a part of the work that costs less is not the bottleneck
 LEAST_GAIN = 0.05  # of the wall time: less is not worth a sentence
 MOST_OUTSIDE = 0.25  # of a step that is alone may be before the GPU's first work or after its last
+UNEXPLAINED = 0.3  # of the time the GPU is idle, and no change brings anything: the replay has not seen why
 LEAST_TOLD = 0.005  # a smaller share would be told as 0 %
 LEAST_LEAD = 2.0  # the ratio of the bottleneck's cost to the next largest
 MOSTLY_START_UP = 0.98  # of a recording: what is left tells little
@@ -48,7 +49,7 @@ def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[],
         played, sound = play(), True
         doubt = played.doubt
     except LabError as error:
-        played, sound, doubt = None, not audit.doubts(rank)[1], str(error)
+        played, sound, doubt = None, audit.gpu_is_sound(rank), str(error)
     numbers = _numbers(whole, rank)
     costs = played.costs if played else {}
     numbers |= {f"cost_of_{part}": costs.get(part, np.nan) for part in BOTTLENECKS}
@@ -57,7 +58,7 @@ def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[],
     doubt = f"{doubt[:1].upper()}{doubt[1:]}"
     if reason := evidence.outside(rank, ranks):
         bound, verdict = "unknown", f"{reason}."
-    elif played:
+    elif played and (played.idle < UNEXPLAINED or played.best >= LEAST_SHARE):
         cause, verdict = _verdict(rank, played, bound)
         times = played.rows().set_index("cause")["times_faster_at_most"].get(cause, np.nan)
     else:
@@ -183,9 +184,12 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
         text = f"The GPU waits {idle:.0%} of the time"
         if (launched := numbers["launched_of_idle"]) > 0.5:
             text += f", {mostly(launched)} for launched kernels to begin"
+        elif (data := numbers["data_of_idle"]) > 0.5:
+            text += f", {mostly(data)} while the host loads data"
         elif (waited := numbers["host_wait_of_idle"]) > 0.5:
             text += f", {mostly(waited)} for the host{culprits.of_host(rank, host.OTHER)}"
-        text += f": nothing on the host can bring more than {1 / least:.2f}x. Else it is busy"
+        text += f": nothing on the host can bring more than {1 / least:.2f}x" if least > 0.01 else ""
+        text += ". Else it is busy"
     if (sending := numbers["communication_of_busy"]) >= LEAST_SHARE:
         sent, hidden = gpu.temporal(rank).set_index("part")["us"][[COMMUNICATION, "compute_and_communication"]]
         text += f", {sending:.0%} with communication, {hidden / sent:.0%} of that beside other kernels"
