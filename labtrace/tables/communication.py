@@ -19,7 +19,10 @@ from labtrace.events.rank import Rank
 STANDS_OUT, TIMES = 0.05, 2.0
 EVEN = f"The ranks are even: they wait for each other for less than {STANDS_OUT:.0%} of the time."
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
-MESSAGES, SEND_RECEIVE = r"^(?:send|recv) ", "SendRecv"  # to one other rank; kernels for these or an all-to-all
+MESSAGES, SEND_RECEIVE = (
+    r"^(?:gloo:)?(?:send|recv)",
+    "SendRecv",
+)  # to one other rank; kernels for these or an all-to-all
 MORE = 1.5  # times as many of a kind as another rank has: they are not the same collectives
 # If it is fewer, so many have to end when one of the other rank ends, give or take this share of the time to the next.
 COMMON, APART = 0.8, 0.1
@@ -52,6 +55,7 @@ def collectives(rank: Rank) -> pandas.DataFrame:
     if rank.on_cpu:
         events = rank.recording.events
         found = events[events["name"].str.startswith(GLOO) & _began_in(rank.recorded, events)]
+        found = found.assign(message=found["name"])
     else:
         found = rank.kernels[rank.kernels["kind"] == "communication"]
     columns = ["begin", "end", "duration", "name", "message", "turn"]
@@ -117,10 +121,10 @@ def matched(own: Mapping[int, pandas.DataFrame]) -> pandas.DataFrame:
     every = pandas.concat(own, names=["rank", "place"]).reset_index()
     every = every[~matching(every["message"], MESSAGES)]
     every["number"] = every.groupby(["rank", "message"]).cumcount().where(every["turn"] < 0, every["turn"])
-    for message, ours in every[every["turn"] < 0].groupby("message"):
+    for _, ours in every[every["turn"] < 0].groupby("message"):
         by_rank = [each["end"] for _, each in ours.groupby("rank")]
         fewest, most = min(by_rank, key=len), max(map(len, by_rank))
-        if most > MORE * len(fewest) or not (message or len(by_rank) == len(own)):
+        if most > MORE * len(fewest):
             every.loc[ours.index, "number"] = np.nan
         elif most > len(fewest):
             every.loc[ours.index, "number"] = pandas.concat([_partners(ends, fewest) for ends in by_rank])

@@ -100,13 +100,11 @@ def _advice(rank: Rank) -> dict[str, str]:
     shaped, stamp = rank.operators[rank.operators["inputs"] >= 0], rank.recording.stamp or {}
     sixteen = pandas.Series(rank.recording.inputs, dtype=object).str.contains("c10::BFloat16|c10::Half")
     already = sixteen.reindex(shaped["inputs"]).to_numpy(dtype=bool)
-    without = ["bf16"] if shaped["duration"][already].sum() > shaped["duration"].sum() / 2 else []
-    if stamp.get("cores_busy", 0.0) > ALL_BUSY * stamp.get("cores", np.inf):
-        without.append("workers")
-    return {
-        kind: "; ".join(part for part in text.split("; ") if not any(one in part for one in without))
-        for kind, text in TRY.items()
-    }
+    busy = stamp.get("cores_busy", 0.0) > ALL_BUSY * stamp.get("cores", np.inf)
+    advice = TRY | ({DATA: TRY[DATA].partition("; ")[2]} if busy else {})
+    if not shaped["duration"][already].sum() > shaped["duration"].sum() / 2:
+        return advice
+    return {kind: "; ".join(part for part in text.split("; ") if "bf16" not in part) for kind, text in advice.items()}
 
 
 def summary(rank: Rank, waits: bool = False) -> pandas.DataFrame:
