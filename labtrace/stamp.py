@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,20 @@ def stamp() -> dict[str, str | None]:
         "device": _processor(),
         "python": platform.python_version(),
     }
+
+
+def cores() -> int:
+    """How many of the processor's cores this process may use, if the ranks on this machine share them."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, allowed // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
+def waited_for_core() -> list[float]:
+    """How many seconds this thread has been ready to work, while others had the cores. Empty where nobody knows."""
+    with suppress(OSError, ValueError), open("/proc/thread-self/schedstat") as file:  # of Linux
+        worked, waited, _ = map(int, file.read().split())
+        return [waited / 1e9] if worked else []
+    return []
 
 
 def _processor() -> str:

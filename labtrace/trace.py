@@ -117,7 +117,7 @@ class Trace:
             TraceError: the GPU's activity is missing.
         """
         apart = communication.between_ranks(self.ranks, 0)
-        waits = dict(zip(self.ranks.values(), apart["waited_us"] > apart["sending_us"], strict=True))
+        waits = dict(zip(self.ranks.values(), apart.eval("waited_us > sending_us or pipeline"), strict=True))
 
         def of_rank(rank: Rank) -> pandas.DataFrame:
             if rank.on_cpu:

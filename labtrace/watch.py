@@ -26,7 +26,7 @@ from typing import Any
 from labtrace.errors import LabError, say
 from labtrace.files import atomic_write, check_writable
 from labtrace.lazy import after_import
-from labtrace.stamp import stamp
+from labtrace.stamp import cores, stamp, waited_for_core
 
 LONGEST_ABSENCE = 20  # steps of another optimiser, after which the first is taken for one that the script has left
 MOST_MEMORY = 1 << 30  # bytes that the process may grow by while it is recorded
@@ -305,7 +305,10 @@ class Watch:
         networks = ", ".join(name for name, whole in self.whole.items() if whole)
         text = f" With --calls NAME a step is a call of a network. Here are {networks}." if networks else ""
         if (worked := sum(os.times()[2:4])) > LONGEST_START:
-            text += f" Processes that it started worked for {worked:,.0f} s: see torchrun -m labtrace watch."
+            text += (
+                f" Processes that it started worked for {worked:,.0f} s. To record them, call the function yourself in "
+                "place of mp.spawn, with int(os.environ['RANK']), and start torchrun ... -m labtrace watch."
+            )
         return text
 
 
@@ -324,31 +327,26 @@ def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[
     setattr(owner, name, called)
 
 
-def cores() -> int:
-    """How many of the processor's cores this process may use, if the ranks on this machine share them."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, allowed // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
-
-
 def peak_memory() -> int:
-    """The most bytes that this process has had."""
-    import resource  # not on Windows
+    """The most bytes that this process has had, or 0 where nobody knows."""
+    with suppress(ImportError):  # on Windows
+        import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_BYTES
+    return 0
 
 
-def waited_for_core() -> list[float]:
-    """How many seconds this thread has been ready to work, while others had the cores. Empty where nobody knows."""
-    with suppress(OSError, ValueError), open("/proc/thread-self/schedstat") as file:  # of Linux
-        worked, waited, _ = map(int, file.read().split())
-        return [waited / 1e9] if worked else []
-    return []
+def _show(kind: Any, error: Any, frames: Any) -> None:
+    """Prints an error of the script without the frames around its own, of this module and of runpy."""
+    while frames and frames.tb_frame.f_code.co_filename in (__file__, runpy.run_path.__code__.co_filename):
+        frames = frames.tb_next
+    sys.__excepthook__(kind, error.with_traceback(frames), frames)
 
 
 def main() -> None:
     """Runs the script under a `Watch`: ``python -m labtrace.watch SETTINGS script ...``, which `watch` starts."""
     _, settings, *sys.argv = sys.argv
-    watched = Watch(**json.loads(settings))
+    watched, sys.excepthook = Watch(**json.loads(settings)), _show
     after_import("torch", watched.hook_into)  # and not before: PyTorch reads environment variables then
     try:
         if sys.argv[0] == "-m":

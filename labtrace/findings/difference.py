@@ -269,8 +269,7 @@ def _work(rank: Rank) -> pandas.DataFrame:
     call = np.where(call < 0, -1 - kernels.index, call)
     kinds = fine_kinds(kernels).replace("communication", EXPOSED)
     kernels = kernels.assign(us=kernels["duration"], event=kernels.index, call=call, operator=launchers, kind=kinds)
-    sent = kernels[kinds == EXPOSED]
-    hidden = np.round(Union(others["begin"], others["end"]).covered(sent["begin"], sent["end"]), 3)  # nanoseconds
-    kernels.loc[sent.index, "us"] -= hidden
-    sent = sent.assign(us=hidden, kind=HIDDEN)
+    sent = kernels[kinds == EXPOSED].assign(kind=HIDDEN)
+    sent["us"] = np.round(Union(others["begin"], others["end"]).covered(sent["begin"], sent["end"]), 3)  # nanoseconds
+    kernels.loc[sent.index, "us"] -= sent["us"]
     return pandas.concat([kernels, sent[sent["us"] > 0]])

@@ -6,7 +6,7 @@ its ranges "gloo:all_reduce" and so on. Either contains the wait for the last ra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas
@@ -19,7 +19,10 @@ from labtrace.events.rank import Rank
 STANDS_OUT, TIMES = 0.05, 2.0
 EVEN = f"The ranks are even: they wait for each other for less than {STANDS_OUT:.0%} of the time."
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
-MESSAGES, SEND_RECEIVE = r"^(?:send|recv) ", "SendRecv"  # to one other rank; kernels for these or an all-to-all
+MESSAGES, SEND_RECEIVE = (
+    r"^(?:gloo:)?(?:send|recv)",
+    "SendRecv",
+)  # to one other rank; kernels for these or an all-to-all
 MORE = 1.5  # times as many of a kind as another rank has: they are not the same collectives
 # If it is fewer, so many have to end when one of the other rank ends, give or take this share of the time to the next.
 COMMON, APART = 0.8, 0.1
@@ -52,6 +55,7 @@ def collectives(rank: Rank) -> pandas.DataFrame:
     if rank.on_cpu:
         events = rank.recording.events
         found = events[events["name"].str.startswith(GLOO) & _began_in(rank.recorded, events)]
+        found = found.assign(message=found["name"])
     else:
         found = rank.kernels[rank.kernels["kind"] == "communication"]
     columns = ["begin", "end", "duration", "name", "message", "turn"]
@@ -86,10 +90,11 @@ def between_ranks(ranks: Mapping[int, Rank], missing: int) -> pandas.DataFrame:
     table["pipeline"] = is_pipeline(ranks.values())
     every = matched(own)
     every["last"] = every["duration"] == every["shortest"]
-    every["last"] &= ~every.duplicated(["message", "name", "number", "duration"], keep=False)  # of two nobody was last
+    every["last"] &= ~every.duplicated(["message", "number", "duration"], keep=False)  # of two nobody was last
     for number, each in every.groupby("rank"):
-        waited = _waited(each["begin"], each["end"], each["shortest"])
+        # Of two collectives at the same time one may send while the other waits, and then the rank does not wait.
         sending = busy(each["end"] - each["shortest"], each["end"])
+        waited = max(0.0, busy(each["begin"], each["end"]) - sending)
         table.loc[number, table.columns[:4]] = waited, sending, each["last"].sum(), len(each)
     if table["waited_us"].isna().any() or missing or table["pipeline"].any():
         return table
@@ -107,7 +112,7 @@ def matched(own: Mapping[int, pandas.DataFrame]) -> pandas.DataFrame:
     | column | unit | meaning |
     |---|---|---|
     | rank, place | | and the index in the table of this rank |
-    | number | | the same on all ranks, of those with this message and name |
+    | number | | the same on all ranks, of those with this message |
     | shortest | microseconds | of the durations: that rank came last |
 
     They are matched by their turn or, without, by their order if all ranks have as many, and else by their ends, since
@@ -115,17 +120,16 @@ def matched(own: Mapping[int, pandas.DataFrame]) -> pandas.DataFrame:
     """
     every = pandas.concat(own, names=["rank", "place"]).reset_index()
     every = every[~matching(every["message"], MESSAGES)]
-    same = ["message", "name"]
-    every["number"] = every.groupby(["rank", *same]).cumcount().where(every["turn"] < 0, every["turn"])
-    for (message, _), ours in every[every["turn"] < 0].groupby(same):
+    every["number"] = every.groupby(["rank", "message"]).cumcount().where(every["turn"] < 0, every["turn"])
+    for _, ours in every[every["turn"] < 0].groupby("message"):
         by_rank = [each["end"] for _, each in ours.groupby("rank")]
         fewest, most = min(by_rank, key=len), max(map(len, by_rank))
-        if most > MORE * len(fewest) or not (message or len(by_rank) == len(own)):
+        if most > MORE * len(fewest):
             every.loc[ours.index, "number"] = np.nan
         elif most > len(fewest):
             every.loc[ours.index, "number"] = pandas.concat([_partners(ends, fewest) for ends in by_rank])
-    ranks = every.groupby(same)["rank"].transform("nunique")
-    us = every.groupby([*same, "number"])["duration"]
+    ranks = every.groupby("message")["rank"].transform("nunique")
+    us = every.groupby(["message", "number"])["duration"]
     every["shortest"] = us.transform("min")
     return every[(us.transform("size") == ranks) & (ranks > 1)].copy()
 
@@ -141,30 +145,9 @@ def _partners(ends: pandas.Series, others: pandas.Series) -> pandas.Series:
     common = int(np.ceil(COMMON * len(some)))
     spread = apart[common - 1 :] - apart[: len(apart) - common + 1]
     others = others + apart[spread.argmin() + common // 2]
-    place = np.searchsorted((others[1:] + others[:-1]) / 2, ends)
-    off = (ends - others[place]).abs().sort_values()
-    allowed = APART * np.ptp(others) / max(1, len(others) - 1)
-    found = pandas.Series(place, ends.index)[off.index[off < allowed]].drop_duplicates()
-    return found.reindex(ends.index) if len(found) >= COMMON * len(others) else pandas.Series(np.nan, ends.index)
-
-
-def waits(collectives: Mapping[int, Iterable[tuple[float, float]]]) -> tuple[int, dict[int, float]]:
-    """The rank that the others waited for, and how long each rank waited in its collectives, in microseconds.
-
-    All ranks leave a collective together. So the rank that is in it for the shortest time came last, and did not wait.
-
-    Args:
-        collectives: of each rank begin and end of each of its collectives, in the same order, by its own clock.
-    """
-    times = {rank: np.array([*own], dtype=float).T for rank, own in collectives.items()}
-    shortest = np.min([end - begin for begin, end in times.values()], axis=0)
-    waited = {rank: _waited(begin, end, shortest) for rank, (begin, end) in times.items()}
-    return min(waited, key=lambda rank: waited[rank]), waited
-
-
-def _waited(begin: np.ndarray, end: np.ndarray, shortest: np.ndarray) -> float:
-    """Of two collectives at the same time one may send while the other waits, and then the rank does not wait."""
-    return max(0.0, busy(begin, end) - busy(end - shortest, end))
+    place = pandas.Series(np.searchsorted((others[1:] + others[:-1]) / 2, ends), ends.index)
+    found = place.where((ends - others[place]).abs() < APART * np.ptp(others) / max(1, len(others) - 1))
+    return found if found.count() >= COMMON * len(others) else found * np.nan
 
 
 def in_words(table: pandas.DataFrame) -> str:

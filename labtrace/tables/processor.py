@@ -12,21 +12,22 @@ import pandas
 from labtrace.errors import TraceError
 from labtrace.events.dialects import first_fitting, matching
 from labtrace.events.host import LONGEST_LAUNCH_US
-from labtrace.events.intervals import Union
+from labtrace.events.intervals import Union, innermost
 from labtrace.events.rank import Rank
 from labtrace.tables.gpu import share
 
 DATA, OPTIMISER, COMMUNICATION = "data loading", "optimiser", "communication"
 PYTHON, OUTSIDE = "Python and dispatch", "work outside of PyTorch"
-# Kinds by the innermost operator; the first pattern that fits counts.
+# Kinds by the innermost operator, aten::addmm or AddmmBackward0; the first pattern that fits counts.
 KINDS_OF_WORK = {
-    "slow convolutions": r"slow_conv|thnn_conv",
-    "convolutions": r"conv",
-    "attention": r"attention|attn|flash",
-    "matrix products": r"::(?:add|b|badd)?mm|linear|matmul|einsum|::dot|::mv|gemm|rnn_layer|::(?:lstm|gru)",
-    "normalisation": r"norm",
+    "slow convolutions": r"(?i)slow_?conv|thnn_conv",
+    "convolutions": r"(?i)conv(?!ert)",
+    "attention": r"(?i)attention|attn|flash",
+    "matrix products": r"(?i)(?:\b|_)(?:(?:b?add)?b?mm|dot|mv)(?:backward|_|\b)|(?<!i)(?<!upsample)(?<!upsample_)linear"
+    r"|matmul|einsum|gemm|rnn_layer|\b(?:lstm|gru)",
+    "normalisation": r"(?i)norm(?!al(?!i))",
     OPTIMISER: r"_fused_|_foreach_",
-    "copies": r"copy|clone|contiguous|::to$|::cat$|::stack$",
+    "copies": r"(?i)copy|clone|contiguous|\b(?:to|cat|stack)(?:backward|$)",
     COMMUNICATION: r"^c10d::",
     PYTHON: r"^TorchDynamo|Runtime Wrapper Prologue",
     "compiled code": r"^CompiledFunction|^Torch-Compiled Region",
@@ -36,6 +37,7 @@ LEAST_LEAD = 2.0  # the ratio of the largest kind to the next, from which it dom
 THREADED = ("convolutions", "attention", "matrix products", "normalisation", "compiled code", "pointwise and other")
 LONG_OPERATOR_US = 100.0  # without its children: shorter ones gain little from threads
 MOST_TAKEN = 0.2  # of the time: if others have the cores for longer, the verdict says so
+ALL_BUSY = 0.9  # of the cores: more workers would have none
 LONG_STEP, MOST_LONG = 3.0, 0.2  # times a usual step's time; steps that are left out are at most this share of all
 MOST_SKEWED = 1.5  # the mean of the steps over their median, above which both are told
 OPTIMISERS = r"^(?:Optimizer\.step#|labkit: \S+ optimizer)"  # ranges
@@ -55,8 +57,8 @@ TRY = {
     "compiled code": "bf16 autocast where the processor has bf16 units; a smaller network; the recording does not tell "
     "the kernels that torch.compile has made",
     PYTHON: "a larger batch, fewer and larger operators, torch.compile",
-    OUTSIDE: "DataLoader workers for data that is prepared there, less printing and saving, no other program on the "
-    "cores; these are stretches of over 1 ms without an operator",
+    OUTSIDE: "less printing, saving and preparing of data in the loop, no other program on the cores; these are "
+    "stretches of over 1 ms without an operator",
 }
 
 
@@ -90,13 +92,19 @@ def processor(rank: Rank) -> pandas.DataFrame:
 
 
 def _advice(rank: Rank) -> dict[str, str]:
-    """`TRY`, without 16 bits if most of the time of operators with known shapes is spent on such numbers already."""
-    shaped = rank.operators[rank.operators["inputs"] >= 0]
+    """`TRY` without what is there already or cannot be had.
+
+    That is 16 bits, if most of the time of operators with known shapes is spent on such numbers, and more workers, if
+    the process keeps all cores busy.
+    """
+    shaped, stamp = rank.operators[rank.operators["inputs"] >= 0], rank.recording.stamp or {}
     sixteen = pandas.Series(rank.recording.inputs, dtype=object).str.contains("c10::BFloat16|c10::Half")
     already = sixteen.reindex(shaped["inputs"]).to_numpy(dtype=bool)
+    busy = stamp.get("cores_busy", 0.0) > ALL_BUSY * stamp.get("cores", np.inf)
+    advice = TRY | ({DATA: TRY[DATA].partition("; ")[2]} if busy else {})
     if not shaped["duration"][already].sum() > shaped["duration"].sum() / 2:
-        return TRY
-    return {kind: "; ".join(part for part in text.split("; ") if "bf16" not in part) for kind, text in TRY.items()}
+        return advice
+    return {kind: "; ".join(part for part in text.split("; ") if "bf16" not in part) for kind, text in advice.items()}
 
 
 def summary(rank: Rank, waits: bool = False) -> pandas.DataFrame:
@@ -121,7 +129,7 @@ def summary(rank: Rank, waits: bool = False) -> pandas.DataFrame:
     if first["kind"] == OUTSIDE and shares[0] / 2 < asleep < 1:
         spends = f"For {asleep:.0%} of the time, the script {or_else}."
         worth = f"Without it, {what} would be up to {1 / (1 - asleep):.2f}x as fast"
-        advice = "to read, write and send in other threads, or in DataLoader workers"
+        advice = "to read, write and send in other threads or processes"
     if taken > MOST_TAKEN:
         who = "other programs, its own workers or a container's limit had its cores: record again without"
         spends = f"For {taken:.0%} of the time, {who}. {spends}"
@@ -134,7 +142,7 @@ def summary(rank: Rank, waits: bool = False) -> pandas.DataFrame:
         "verdict": verdict,
         "first_remedy": first["kind"],
         "times_faster_at_most": first["times_faster_at_most"],
-        "why": " ".join(filter(None, (step, after, _long_steps(rank), _cores(rank, table, taken)))),
+        "why": " ".join(filter(None, (step, after, _left_out(rank), _cores(rank, table, taken)))),
         "wall_us": us,
     }
     return pandas.DataFrame([row])
@@ -162,18 +170,32 @@ def typical_steps(rank: Rank) -> pandas.DataFrame:
 
 
 def typical_work(rank: Rank) -> pandas.DataFrame:
-    """The `stretches` of the `typical_steps` or, if no step is marked, of the recording."""
+    """The `stretches` of the `typical_steps` or, if no step is marked, of the recording.
+
+    Where an operator's call stalled, us is what the same one takes in the median of the steps.
+    """
     work, steps = stretches(rank), typical_steps(rank)
     inside = Union(steps["begin"], steps["end"]).covered(work["begin"], work["end"]) > work["us"] / 2
-    return work[inside] if len(steps) else work
+    work = work[inside] if len(steps) else work
+    of_step = work.groupby([innermost(steps, work["begin"]), "name"])["us"]
+    same = [work["name"], of_step.transform("size"), of_step.cumcount()]  # in steps that run the operator as often
+    usual = work.groupby(same)["us"].transform("median")
+    stalled = (work["us"] > np.maximum(LONG_STEP * usual, usual + LONGEST_LAUNCH_US)) & (work["name"] != "")
+    stalled &= ~work["kind"].isin([DATA, COMMUNICATION]) & (stalled.groupby(same).transform("mean") <= MOST_LONG)
+    return work.assign(us=work["us"].where(~stalled, usual))
 
 
-def _long_steps(rank: Rank) -> str:
-    left_out = rank.steps.drop(typical_steps(rank).index)
-    if left_out.empty:
-        return ""
-    part = left_out["duration"].sum() / rank.steps["duration"].sum()
-    return f"Left out: {len(left_out)} of {len(rank.steps)} steps, {part:.0%} of the recorded time."
+def _left_out(rank: Rank) -> str:
+    """What `typical_steps` and `typical_work` leave out, in words."""
+    steps, work, parts = rank.steps.drop(typical_steps(rank).index), typical_work(rank), []
+    if len(steps):
+        part = steps["duration"].sum() / rank.steps["duration"].sum()
+        parts.append(f"Left out: {len(steps)} of {len(rank.steps)} steps, {part:.0%} of the recorded time.")
+    stalls = (work["end"] - work["begin"] - work["us"])[lambda us: us > 0]
+    if len(stalls):
+        part, longest = stalls.sum() / (work["us"].sum() + stalls.sum()), work["name"][stalls.idxmax()]
+        parts.append(f"Left out: stalls of {len(stalls)} calls, such as {longest}, {part:.0%} of the time.")
+    return " ".join(parts)
 
 
 def _without_core(rank: Rank) -> tuple[float, float, str]:

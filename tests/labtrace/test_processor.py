@@ -69,6 +69,43 @@ def test_an_optimiser_that_runs_the_step_itself_counts_only_after_the_backward_p
     assert load(trace).processor().set_index("kind")["us"].to_dict() == {"matrix products": 80, "optimiser": 20}
 
 
+KINDS = [
+    ("matrix products", "AddmmBackward0 aten::baddbmm aten::mkldnn_linear"),
+    ("convolutions", "autograd::engine::evaluate_function:ConvolutionBackward0 aten::mkldnn_convolution"),
+    ("pointwise and other", "aten::normal_ aten::upsample_bilinear2d UpsampleLinear1DBackward0"),
+]
+
+
+@pytest.mark.parametrize(("kind", "names"), KINDS)
+def test_a_kind_is_told_by_the_operator_s_own_name_forward_or_backward(load, kind, names):
+    trace = SyntheticTrace()
+    for place, name in enumerate(names.split()):
+        trace.operator(name, 100 * place, 100)
+    assert load(trace).processor()["kind"].tolist() == [kind]
+
+
+@pytest.mark.parametrize(("stalls", "first"), [([4, 7], "matrix products"), ([1, 4, 7], "pointwise and other")])
+def test_a_call_that_stalls_now_and_then_decides_nothing(load, stalls, first):
+    """In 10 steps a product of 1 ms, and an operator of 200 us or, in some steps, of 20 ms."""
+    events, begin = [], 0
+    for number in range(10):
+        took = 20_000 if number in stalls else 200
+        events += [("ProfilerStep#1", begin, 1000 + took), ("aten::mm", begin, 1000), ("aten::mul", begin + 1000, took)]
+        begin += 1000 + took
+    row = load(on_the_host(*events)).summary().squeeze()
+    assert row["first_remedy"] == first and row["wall_us"] == (12_000 if first == "matrix products" else begin)
+    assert ("Left out: stalls of 2 calls, such as aten::mul, 77% of the time." in row["why"]) == (len(stalls) == 2)
+
+
+@pytest.mark.parametrize(
+    ("busy", "us", "advice"), [(1, 4000, "more DataLoader workers."), (3.9, 4000, "pict"), (1, 0, "less")]
+)
+def test_workers_are_advised_where_a_loader_is_and_cores_are_free(load, busy, us, advice):
+    events = ("ProfilerStep#3", 0, 5000), ("enumerate(DataLoader)#_Iter.__next__", 0, us), ("aten::mm", 4500, 500)
+    verdict = load(on_the_host(*events, labkit={"threads": 4, "cores": 4, "cores_busy": busy})).summary()["verdict"][0]
+    assert f"Try {advice}" in verdict and ("workers" in verdict) == ("workers" in advice)
+
+
 def test_a_long_stretch_without_an_operator_is_the_script_s_own_work(load):
     optimiser = ("Optimizer.step#Adam.step", 6000, 2000)
     trace = on_the_host(("ProfilerStep#3", 0, 8000), ("aten::mul", 1000, 1000), optimiser)

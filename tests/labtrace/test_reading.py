@@ -172,20 +172,15 @@ def test_a_rank_and_their_number_are_read_however_they_are_written(tmp_path, ran
         opened.ranks[0]
 
 
-NAMED = [
-    (["rank0.json.gz", "rank1.json.gz"], [0, 1]),
-    (["trace_rank3.json", "RANK-10.json"], [3, 10]),
-    (["step_7_rank_12.pt.trace.json.gz", "crank4.json"], [0, 12]),
-]
-
-
-@pytest.mark.parametrize(("names", "ranks"), NAMED)
-def test_a_file_that_does_not_tell_its_rank_has_that_of_its_name(tmp_path, names, ranks):
+@pytest.mark.parametrize(
+    "names", [("rank0", "rank1"), ("crank4", "trace-RANK-1"), ("t_rank_1_of_2.pt.trace", "worker7")]
+)
+def test_a_file_that_does_not_tell_its_rank_has_that_of_its_name(tmp_path, names):
     trace = sound()
     del trace.meta["distributedInfo"]
     for name in names:
-        trace.save(tmp_path / name)
-    assert list(Trace(tmp_path).ranks) == ranks
+        trace.save(tmp_path / f"{name}.json.gz")
+    assert list(Trace(tmp_path).ranks) == [0, 1]
 
 
 def idle_of(path):

@@ -126,22 +126,19 @@ def test_what_cannot_be_known_is_not_a_number(load, on_a_cpu, one_kernel):
 
 
 def test_ranks_with_different_collectives_have_no_straggler(load):
-    one, other = (in_collectives(rank, *((at, at + 10, 5, 7) for at in at_all)) for rank, at_all in enumerate(APART))
-    table = load(one, other).communication()
+    begins = (0, 100, 230, 500), (0, 30, 60, 90, 800)
+    table = load(
+        *(in_collectives(n, *((at, at + 10, 5, 7) for at in own)) for n, own in enumerate(begins))
+    ).communication()
     assert table[["waited_us", "straggler"]].isna().all(axis=None) and "cannot be matched" in in_words(table)
-
-
-APART = [(0, 100, 230, 500), (0, 30, 60, 90, 800)]
-ENDS = [100, 230, 320, 470, 560]
 
 
 @pytest.mark.parametrize("kept", [[1, 2, 3, 4], [0, 1, 2, 3], [0, 1, 3, 4]])
 def test_a_collective_that_one_rank_lacks_hides_no_straggler(load, kept):
     """All leave each of five together. Of rank 1 one was not recorded: the first, the last or one between them."""
-    traces = [
-        in_collectives(rank, *((ENDS[place] - us - 9, ENDS[place] - us, us, 7) for place in places))
-        for rank, us, places in ((0, 60, range(5)), (1, 50, kept), (2, 10, range(5)))
-    ]
+    ends, traces = (100, 230, 320, 470, 560), []
+    for rank, (us, places) in enumerate([(60, range(5)), (50, kept), (10, range(5))]):
+        traces.append(in_collectives(rank, *((ends[place] - us - 9, ends[place] - us, us, 7) for place in places)))
     table = load(*traces).communication()
     assert (table["straggler"] == 2).all() and table["waited_us"].tolist() == [200, 160, 0]
     assert table["collectives"].tolist() == [4] * 3 and table["came_last"].tolist() == [0, 0, 4]
@@ -160,31 +157,27 @@ def test_collectives_are_matched_by_their_group_and_number_in_it(load):
     assert table["waited_us"].tolist() == [20, 0, 10]
 
 
-def test_who_came_last_at_the_same_time_did_not_come_last(load):
+def test_of_two_that_came_at_the_same_time_none_came_last(load):
     table = load(*(in_collectives(rank, (0, 10, 30, 7), (50, 60, 9 + rank, 7)) for rank in range(3))).communication()
     assert table["came_last"].tolist() == [1, 0, 0]
 
 
-SENDS = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
-NAMED = [[("send", "7", 1)], [("recv", "7", 1), ("send", "7", 1)], [("recv", "7", 1)]]
+STAGES = [("send", "7", 1)], [("recv", "7", 1), ("send", "7", 1)], [("recv", "7", 1)]
+PIPELINES = [(STAGES, True, True), ([[()] * 2, [()] * 4, [()] * 2], True, False), ([[()] * 2] * 3, False, False)]
 
 
-@pytest.mark.parametrize("messages", [NAMED, [[()] * 2, [()] * 4, [()] * 2]])
-def test_stages_that_send_to_each_other_are_a_pipeline_with_bubbles(load, messages):
-    folder = load(
-        *(
-            in_collectives(rank, *((100 * n, 100 * n + 5, 60, 7, one) for n, one in enumerate(sent)), name=SENDS)
-            for rank, sent in enumerate(messages)
-        )
+@pytest.mark.parametrize(("messages", "pipeline", "alone"), PIPELINES)
+def test_stages_that_send_to_each_other_are_a_pipeline_with_bubbles(load, messages, pipeline, alone):
+    """The last is an all-to-all. Without the messages' names only different numbers tell, and one file has none."""
+    times = [[(100 * n, 100 * n + 5, 60, 7, one) for n, one in enumerate(sent)] for sent in messages]
+    folder = load(*(in_collectives(rank, *own, name="ncclDevKernel_SendRecv()") for rank, own in enumerate(times)))
+    table, words = (
+        folder.communication(),
+        r"Each rank is a stage of a pipeline: for [\d% to]+ of the time .* \(bubbles\)",
     )
-    table = folder.communication()
-    assert table["pipeline"].all() and table[["waited_us", "straggler"]].isna().all(axis=None)
-    assert re.match(r"Each rank is a stage of a pipeline: for [\d% to]+ of the time .* \(bubbles\)", in_words(table))
-    assert is_pipeline([folder.ranks[1]]) == (messages is NAMED), "a single file tells it by the messages' names"
-
-
-def test_an_all_to_all_is_no_pipeline(load):
-    assert not is_pipeline(load(*(in_collectives(n, (0, 10, 30, 7), name=SENDS) for n in range(3))).ranks.values())
+    assert (table["pipeline"] == pipeline).all() and bool(re.match(words, in_words(table))) == pipeline
+    assert table["waited_us"].isna().all() == pipeline and table["straggler"].isna().all()
+    assert is_pipeline([folder.ranks[1]]) == alone
 
 
 def test_the_view_divides_each_rank_s_time_and_marks_the_straggler(ranks):
