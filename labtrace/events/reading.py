@@ -65,6 +65,7 @@ class Recording:
     | external | | "External id", -1 without |
     | begin, duration, end | microseconds | since the first event |
     | inputs | | the place of the operator's inputs in the list of this name, -1 without |
+    | note | | of a kernel in a CUDA graph its annotation, of AMD's launches the name of the kernel, or "" |
 
     Each time is the float nearest to a whole number of nanoseconds, and the nanoseconds are exact: equal times are
     equal, and `round(1000 * begin)` gives them back.
@@ -77,6 +78,8 @@ class Recording:
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.tables.achieved`.
         left_out: how many events of the file are not in the table, by the reason.
         gpus: how many the process used. The events are those of one of them: see `labtrace.events.rank.ranks_of`.
+        twin: the `Rank` whose launches name the kernels in CUDA graphs here. Then `events` has the column `twin`, the
+            place in its `operators` of the call that launched a kernel's twin, or -1.
     """
 
     file: Path
@@ -86,6 +89,7 @@ class Recording:
     left_out: dict[str, int]
     inputs: list[str]
     gpus: int = 1
+    twin: Any = None
 
     @property
     def stamp(self) -> dict[str, Any] | None:
@@ -222,6 +226,10 @@ class Arguments(msgspec.Struct, gc=False):
     copy: Any = msgspec.field(name="copy kind", default=None)
     source: Any = msgspec.field(name="src kind", default=None)
     target: Any = msgspec.field(name="dst kind", default=None)
+    kernel: Any = None
+    module: Any = msgspec.field(name="module_fqn", default=None)
+    marked: Any = msgspec.field(name="name", default=None)
+    annotation: Any = None
 
 
 class Event(msgspec.Struct, gc=False):
@@ -305,7 +313,7 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
 
 
 NO_ARGUMENTS = Arguments()
-NUMBERS = ("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external", "inputs")
+NUMBERS = ("category", "name", "pid", "tid", "begin", "duration", "stream", "correlation", "external", "inputs", "note")
 
 
 class Columns:
@@ -344,6 +352,9 @@ class Columns:
         external = arguments.old_external if arguments.external is None else arguments.external
         correlation = -1 if arguments.correlation is None else arguments.correlation
         name = event.name if arguments.copy is None else copy_name(arguments.copy, arguments.source, arguments.target)
+        note = arguments.kernel
+        if event.cat in GPU_WORK:
+            note = arguments.module or arguments.marked or arguments.annotation
         inputs = -1
         if arguments.dims is not NULL and SHAPED.match(str(event.name)):
             parts = (arguments.dims, arguments.types, arguments.values)
@@ -360,6 +371,7 @@ class Columns:
                 correlation,
                 -1 if external is None else external,
                 inputs,
+                texts[str(note or "")],
             )
         )
 
@@ -404,6 +416,7 @@ class Columns:
                 "end": _microseconds(begin + duration, known & lasting),
                 "external": values["external"],
                 "inputs": values["inputs"],
+                "note": names[values["note"]],
             }
         )
 
