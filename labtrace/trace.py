@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas
 
 from labtrace.errors import ByRank, LabError, check_known
-from labtrace.events.graphs import named_by
 from labtrace.events.rank import Rank, ranks_of
 from labtrace.events.reading import read
+from labtrace.events.twins import named_by
 from labtrace.findings import audit, difference, verdict
 from labtrace.findings.remedies import Remedies
 from labtrace.findings.window import window

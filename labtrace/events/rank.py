@@ -82,7 +82,7 @@ class Rank:
     @cached_property
     def named(self) -> Named:
         """What launched the kernels in CUDA graphs, as far as it is known."""
-        return named(self)
+        return named(self.recording, self.gpu_work)
 
     @cached_property
     def nested_operators(self) -> Nested:

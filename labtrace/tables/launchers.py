@@ -20,7 +20,7 @@ PLACES = {"module": r"^nn\.Module: ", "line": r"^(?!(?:.*/)?(?:torch|triton)/).*
 def kernels_by_operator(rank: Rank) -> pandas.DataFrame:
     """One row a kernel name and what launched it."""
     host, kernels, named, twin = rank.launchers, rank.kernels, rank.named.operator, rank.recording.twin
-    ours = np.append(operators_around(rank), -1)[kernels["call"]]
+    ours = np.append(operators_around(rank.operators, rank.nested_operators), -1)[kernels["call"]]
     place = np.where(named >= 0, named + len(rank.operators), ours)
     shapes = np.array([*map(shapes_of, rank.recording.inputs), ""], dtype=object)
     launchers = {

@@ -41,7 +41,8 @@ def times(rank: Rank, kernels: str = "") -> pandas.DataFrame:
     """
     host = rank.launchers
     gpu = _gpu_time(rank, rank.gpu_work[matching(rank.gpu_work["name"], kernels)])
-    own, all_gpu, outer = np.zeros(len(host)), np.zeros(len(host)), operators_around(rank)
+    outer = operators_around(rank.operators, rank.nested_operators)
+    own, all_gpu = np.zeros(len(host)), np.zeros(len(host))
     again = [(rows + len(outer), nesting) for rows, nesting in Nested(rank.named.operators).threads]
     for rows, nesting in [*rank.nested_operators.threads, *again]:
         own[rows] = nesting.own_time()
