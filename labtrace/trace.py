@@ -11,13 +11,14 @@ import pandas
 from labtrace.errors import ByRank, LabError, check_known
 from labtrace.events.rank import Rank, ranks_of
 from labtrace.events.reading import read
+from labtrace.events.twins import named_by
 from labtrace.findings import audit, difference, verdict
 from labtrace.findings.remedies import Remedies
 from labtrace.findings.window import window
 from labtrace.replay.recorded_replay import replay_rank, warn_of
 from labtrace.replay.trace_file import Replay
 from labtrace.stamp import with_stamp
-from labtrace.tables import achieved, communication, gpu, operators, processor
+from labtrace.tables import achieved, communication, gpu, launchers, operators, processor
 
 
 class Trace:
@@ -83,6 +84,33 @@ class Trace:
         part.ranks = ByRank({number: rank.within(first, last) for number, rank in self.ranks.items()})
         part.only_steps = first, last
         return part
+
+    def named_by(self, other: Trace) -> Trace:
+        """This trace, where the kernels in CUDA graphs have the operators, ranges, shapes and lines of their twins.
+
+        A replay is one call, so nothing in its recording says which operator a kernel is of. The twins are the same
+        kernels in another recording, in the same order: of the same training launch by launch (the same batch,
+        precision and speed-ups), or of the capture, whose launches have their kernels' names on AMD's GPUs. Rank by
+        rank, or the only rank of each. Afterwards `operators`, `achieved`, `concurrency`, `remedies` and
+        ``kernels("operator")`` have these names. The last also says which kernels have none: if they are many, the
+        other recording is of another program, whose kernels may have the same names by chance.
+
+        Ranges also come from the annotations that PyTorch 2.12 and later can write into a recording
+        (`torch.cuda.graph_annotations.mark_kernels`, which labkit's "graph" calls): these need no other recording.
+
+        Args:
+            other: the other recording. It may be this one, if it holds the capture, too.
+
+        Raises:
+            TraceError: no kernel of a CUDA graph in this recording has a twin in the other one.
+            LabError: a rank is missing there.
+        """
+        theirs = (
+            other.ranks if len(self.ranks) + len(other.ranks) > 2 else dict.fromkeys(self.ranks, *other.ranks.values())
+        )
+        named = copy.copy(self)
+        named.ranks = ByRank({number: Rank(named_by(rank, theirs[number])) for number, rank in self.ranks.items()})
+        return named
 
     def summary(self) -> pandas.DataFrame:
         """The verdict, one row a rank: the bottleneck, a sentence on it and what to try, and the numbers.
@@ -219,11 +247,14 @@ class Trace:
         | std_us | microseconds | by name: the deviation of the durations, NaN for a single one |
 
         Args:
-            by: "name" for a row of each name, "kind" for a row of each kind, without `name`, or "memory" for a row of
+            by: "name" for a row of each name, "kind" for a row of each kind, without `name`, "operator" for a row of
+                each name and what launched it: `operator`, its `inputs`, `range`, `module` and `line` (of Python's, if
+                recorded with_stack=True; in the backward pass, of the call of it), or "memory" for a row of
                 each memory operation. In place of `kind` and `name` these have `operation` (DtoD, HtoD, DtoH, Memset,
                 ...) and `pageable`, whether the host's memory was not pinned.
         """
         table_of = {"name": gpu.kernels_by_name, "kind": gpu.kernels_by_kind, "memory": gpu.memory_operations}
+        table_of |= {"operator": launchers.kernels_by_operator}
         check_known("by", by, table_of)
         return self._table(table_of[by])
 

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from labkit.errors import LabkitError
 from labkit.measure.timing import synchronise
 from labkit.models.step import RANGE, Step
 from labkit.stamp import stamp
+from labkit.variants.graph import ANNOTATIONS
 from labtrace.errors import check_at_least
 from labtrace.files import atomic_write, check_writable
 
@@ -49,7 +51,8 @@ def record(step: Step, batch: Pair | Iterator[Pair], path: Path | str, steps: in
     cuDNN's benchmark mode is on meanwhile, as in `labkit.fit`.
 
     The file is written by `torch.profiler`, for Holistic Trace Analysis and ui.perfetto.dev. Under the key "labkit"
-    it holds the stamp. Ranges named "labkit: ..." mark data, forward, backward and optimizer.
+    it holds the stamp. Ranges named "labkit: ..." mark data, forward, backward and optimizer. In a CUDA graph of
+    `labkit.variants.graph` annotations of the kernels do, where PyTorch can give them.
 
     Args:
         step: from `labkit.make_step`.
@@ -93,6 +96,9 @@ def profiled(step: Step, batch: Pair | Iterator[Pair], steps: int = 20, shapes: 
             step(*pair)
             synchronise()  # so that a step's kernels lie inside its step
             profiler.step()
+        if ANNOTATIONS and (names := dict(ANNOTATIONS.get_kernel_annotations())):
+            # A graph goes, and its kernels' names with it, when the state is restored.
+            profiler.export_chrome_trace = partial(profiler.export_chrome_trace, cuda_graph_annotations=names)
     return profiler
 
 

@@ -15,6 +15,7 @@ leaves the result as it was. `labkit.make_step` stacks any number of speed-ups o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -68,19 +69,23 @@ class Step:
         losses: dict[str, Tensor] = {}
         for player in self.players:
             losses |= self.learn(player, batch)
-            with record_function(f"{RANGE}{player} optimizer"):
+            with self.mark(f"{player} optimizer"):
                 self.update(player)
         return losses
 
     def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
         """Computes losses and gradients of one player."""
-        with record_function(f"{RANGE}{player} forward"):
+        with self.mark(f"{player} forward"):
             losses = self.losses(player, batch)
         if losses is None:
             raise LabkitError(f"the losses of the {player} are None: does a method of yours lack its `return`?")
-        with record_function(f"{RANGE}{player} backward"):
+        with self.mark(f"{player} backward"):
             self.backward(sum(losses.values()), player)  # type: ignore[arg-type]  # mypy allows for no loss at all
         return {name: loss.detach() for name, loss in losses.items()}
+
+    def mark(self, part: str) -> AbstractContextManager:
+        """The range of a part of the step in recordings."""
+        return record_function(RANGE + part)
 
     def losses(self, player: str, batch: Batch) -> dict[str, Tensor]:
         """The losses that `player` minimises, by name, from the method called like the player."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +15,8 @@ from labkit.errors import DataError, LabkitError
 from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import SpeedUp
+
+ANNOTATIONS: Any = getattr(torch.cuda, "graph_annotations", None)  # None before PyTorch 2.12
 
 
 class Graph(SpeedUp):
@@ -26,7 +30,8 @@ class Graph(SpeedUp):
     PyTorch's notes "CUDA semantics", section "CUDA Graphs", whole-network capture.
 
     Improves: the host's time for launches, and so the idle time between kernels. Does not help where the device is busy
-    without it, as with large batches. A graph keeps its memory for itself, and a profiler sees no ranges inside it.
+    without it, as with large batches. A graph keeps its memory for itself. A profiler sees ranges inside it only with
+    PyTorch 2.12 and later, cuda-bindings and a driver of CUDA 13.1.
     """
 
     name = "graph"
@@ -89,6 +94,15 @@ class Graph(SpeedUp):
             )
         return super().inputs(real_a, real_b)
 
+    @contextmanager
+    def mark(self, part: str) -> Iterator[None]:
+        """The range launch by launch, and the name of these kernels in the graph while it is captured."""
+        # Kernels of the backward pass would have the name of their forward pass, which is another range.
+        known = inspect.signature(ANNOTATIONS.mark_kernels).parameters if ANNOTATIONS else {}
+        alone = {"backward": False} if "backward" in known else {}
+        with super().mark(part), ANNOTATIONS.mark_kernels(part, **alone) if ANNOTATIONS else nullcontext():
+            yield
+
     def body(self) -> None:
         """The step itself, from fixed inputs to `values`."""
         # A weight that autocast had cast before the recording would be cast in no replay.
@@ -126,7 +140,8 @@ class Graph(SpeedUp):
         graph = torch.cuda.CUDAGraph()
         # The outer `with` leaves the stream even if ending the recording fails, which the inner one does not. Only this
         # thread's calls are watched: the loader's may pin memory meanwhile.
-        recording = torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local")
+        options: Any = {"enable_annotations": True} if ANNOTATIONS else {}  # without effect on older drivers
+        recording = torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local", **options)
         with torch.cuda.stream(self.stream), recording:
             body()
         return graph.replay

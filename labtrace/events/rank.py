@@ -27,6 +27,7 @@ from labtrace.events.dialects import (
     matching,
 )
 from labtrace.events.gaps import find_gaps
+from labtrace.events.graphs import Named, joined, named
 from labtrace.events.intervals import Nested, Union, innermost
 from labtrace.events.reading import Recording, entry, number
 from labtrace.ranges import RANGE
@@ -40,8 +41,6 @@ class Rank:
     Attributes:
         recording: the file and its events.
         operators: host events: operators and calls of the CUDA runtime or driver.
-        ranges: the ranges that labkit (without "labkit: ") and the user marked on the host. Where labkit did not mark
-            the step, also the ranges that PyTorch marks (DataLoader, optimiser, collectives).
         steps: the recorded steps on the host (ProfilerStep), their number in the column `step`. Unlike in HTA, the
             last step counts.
         loading: when the host was loading data, by labkit's range or the DataLoader's, as a `Union`.
@@ -63,10 +62,28 @@ class Rank:
         on_host = events["category"].isin([OPERATORS, *CALLS])
         on_host[marks.index[a_step | labkits | pytorchs | other]] = False  # in the first versions marks were operators
         self.operators = events[on_host].reset_index(drop=True)
-        self.ranges = marks[(labkits | other) & ~a_step].reset_index(drop=True)
-        self.ranges["name"] = self.ranges["name"].str.removeprefix(RANGE)
+        self._ranges = marks[(labkits | other) & ~a_step].reset_index(drop=True)
+        self._ranges["name"] = self._ranges["name"].str.removeprefix(RANGE)
         loading = marks[matching(marks["name"], rf"^(?:{RANGE}data$|enumerate\(DataLoader\))")]
         self.loading = Union(loading["begin"], loading["end"])
+
+    @cached_property
+    def ranges(self) -> pandas.DataFrame:
+        """The ranges that labkit (without "labkit: ") and the user marked on the host, then `named.ranges`.
+
+        Where labkit did not mark the step, also the ranges that PyTorch marks (DataLoader, optimiser, collectives).
+        """
+        return joined(self._ranges, self.named.ranges)
+
+    @cached_property
+    def launchers(self) -> pandas.DataFrame:
+        """`operators`, then `named.operators`: all that launched kernels."""
+        return joined(self.operators, self.named.operators)
+
+    @cached_property
+    def named(self) -> Named:
+        """What launched the kernels in CUDA graphs, as far as it is known."""
+        return named(self.recording, self.gpu_work)
 
     @cached_property
     def nested_operators(self) -> Nested:
@@ -111,10 +128,11 @@ class Rank:
         kernels["sharing"] = kernels.groupby("correlation")["name"].transform("size").where(kernels["delay"].notna())
         step = innermost(self.steps, kernels["call_begin"])
         kernels["step"] = np.append(self.steps["step"].to_numpy(), -1)[step]
-        kernels["range"] = self.nested_ranges.at(kernels["call_begin"])
+        in_graphs, place = self.named.range >= 0, self.named.range + len(self._ranges)
+        kernels["range"] = np.where(in_graphs, place, self.nested_ranges.at(kernels["call_begin"]))
         if any(share > DOUBTFUL for _, share in self.impossible_times.values()):
             kernels[["call_begin", "call_duration", "delay", "sharing"]] = np.nan
-        return kernels.drop(columns=["category", "pid", "tid", "cut_us"])
+        return kernels.drop(columns=["category", "pid", "tid", "cut_us", "note", "twin"], errors="ignore")
 
     @cached_property
     def gaps(self) -> pandas.DataFrame:

@@ -62,6 +62,7 @@ class Recording:
     | inputs | | the place of the operator's inputs in the list of this name, -1 without |
     | blocks_per_sm | | blocks of threads of a kernel for each multiprocessor, NaN without |
     | message, turn | | of communication: "allreduce 2", with the group of ranks, "" without, and "Seq", -1 without |
+    | note | | of a kernel in a CUDA graph its annotation, of AMD's launches the name of the kernel, or "" |
 
     Each time is the float nearest to a whole number of nanoseconds, and the nanoseconds are exact: equal times are
     equal, and `round(1000 * begin)` gives them back.
@@ -74,6 +75,8 @@ class Recording:
         inputs: the different shapes, types and values of inputs, as text. See `labtrace.tables.achieved`.
         left_out: how many events of the file are not in the table, by the reason.
         gpus: how many the process used. The events are those of one of them: see `labtrace.events.rank.ranks_of`.
+        twin: the `Rank` whose launches name the kernels in CUDA graphs here. Then `events` has the column `twin`, the
+            place in its `operators` of the call that launched a kernel's twin, or -1.
     """
 
     file: Path
@@ -83,6 +86,7 @@ class Recording:
     left_out: dict[str, int]
     inputs: list[str]
     gpus: int = 1
+    twin: Any = None
 
     @property
     def stamp(self) -> dict[str, Any] | None:
@@ -232,6 +236,10 @@ class Arguments(msgspec.Struct, gc=False):
     message: Any = msgspec.field(name="Collective name", default=None)
     group: Any = msgspec.field(name="Process Group Name", default="")
     turn: Any = msgspec.field(name="Seq", default=None)
+    kernel: Any = None
+    module: Any = msgspec.field(name="module_fqn", default=None)
+    marked: Any = msgspec.field(name="name", default=None)
+    annotation: Any = None
 
 
 class Event(msgspec.Struct, gc=False):
@@ -297,7 +305,7 @@ def _entries(text: bytes) -> dict[str, msgspec.Raw]:
 
 
 NO_ARGUMENTS = Arguments()
-NUMBERS = "category name pid tid begin duration stream correlation external inputs message turn blocks".split()
+NUMBERS = "category name pid tid begin duration stream correlation external inputs message turn blocks note".split()
 MILLION = 10**6  # blocks for each multiprocessor are kept in millionths
 
 
@@ -337,6 +345,9 @@ class Columns:
         external = arguments.old_external if arguments.external is None else arguments.external
         correlation = -1 if arguments.correlation is None else arguments.correlation
         name = event.name if arguments.copy is None else copy_name(arguments.copy, arguments.source, arguments.target)
+        note = arguments.kernel
+        if event.cat in GPU_WORK:
+            note = arguments.module or arguments.marked or arguments.annotation
         inputs = -1
         if arguments.dims is not NULL and SHAPED.match(str(event.name)):
             parts = (arguments.dims, arguments.types, arguments.values)
@@ -356,6 +367,7 @@ class Columns:
                 texts[f"{arguments.message} {arguments.group}" if arguments.message else ""],
                 number(arguments.turn),
                 round(MILLION * arguments.blocks) if isinstance(arguments.blocks, int | float) else -1,
+                texts[str(note or "")],
             )
         )
 
@@ -403,6 +415,7 @@ class Columns:
                 "message": names[values["message"]],
                 "turn": values["turn"],
                 "blocks_per_sm": np.where(values["blocks"] < 0, np.nan, values["blocks"] / MILLION),
+                "note": names[values["note"]],
             }
         )
 

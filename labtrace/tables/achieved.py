@@ -93,7 +93,7 @@ def achieved(rank: Rank) -> pandas.DataFrame:
     """
     if not rank.on_cpu:
         rank.check_gpu()
-    if not (rank.operators["inputs"] >= 0).any():
+    if not (rank.launchers["inputs"] >= 0).any():
         raise TraceError(
             f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
             '("Input Dims"). Record with torch.profiler.profile(record_shapes=True), or labkit.record(shapes=True).'
@@ -106,8 +106,7 @@ def achieved(rank: Rank) -> pandas.DataFrame:
     for (name, place, caller), count, us, tf32_us in worked.itertuples(name=None):
         inputs = read[place]
         work = work_of(name, inputs, read[caller] if caller >= 0 else None, outputs)
-        shapes = ", ".join("x".join(map(str, shape)) for shape in inputs.dims if shape)
-        rows.append((name, shapes, _dtype_name(inputs), count, us, work.flops, work.bytes_moved, tf32_us))
+        rows.append((name, _shapes(inputs), _dtype_name(inputs), count, us, work.flops, work.bytes_moved, tf32_us))
     columns = ["name", "inputs", "dtype", "count", "us", "flops", "bytes", "tf32_us"]
     table = pandas.DataFrame(rows, columns=columns).astype({"flops": float, "bytes": float})
     by = ["name", "inputs", "dtype", "flops", "bytes"]
@@ -142,6 +141,15 @@ def _inputs(text: str) -> Inputs:
     read = tuple(_value(value) for value in values or [])
     shapes = tuple(_shape(shape) for shape in dims or [])
     return Inputs(shapes, tuple(map(str, types or [])), read + (None,) * (len(shapes) - len(read)))
+
+
+def _shapes(inputs: Inputs) -> str:
+    return ", ".join("x".join(map(str, shape)) for shape in inputs.dims if shape)
+
+
+def shapes_of(text: str) -> str:
+    """The shapes in one of `Recording.inputs`, such as "4x3x256x256, 64x3x7x7"."""
+    return _shapes(_inputs(text))
 
 
 def _shape(dims: Any) -> Shape:

@@ -6,7 +6,8 @@ import numpy as np
 import pandas
 
 from labtrace.events.dialects import OPERATORS, matching
-from labtrace.events.intervals import Nesting
+from labtrace.events.graphs import operators_around
+from labtrace.events.intervals import Nested, Nesting
 from labtrace.events.rank import Rank
 from labtrace.tables.gpu import share
 
@@ -29,7 +30,7 @@ def operators(rank: Rank) -> pandas.DataFrame:
 
 
 def times(rank: Rank, kernels: str = "") -> pandas.DataFrame:
-    """`Rank.operators` with these columns as well. Only work whose name contains the pattern `kernels` counts.
+    """`Rank.launchers` with these columns as well. Only work whose name contains the pattern `kernels` counts.
 
     | column | unit | meaning |
     |---|---|---|
@@ -38,23 +39,28 @@ def times(rank: Rank, kernels: str = "") -> pandas.DataFrame:
     | own_gpu | microseconds | of the work on the GPU that it launched itself, an operator also through its calls |
     | all_gpu | microseconds | of that work and of the work that its children launched |
     """
-    host = rank.operators
-    own, own_gpu, all_gpu = np.zeros(len(host)), np.zeros(len(host)), np.zeros(len(host))
+    host = rank.launchers
     gpu = _gpu_time(rank, rank.gpu_work[matching(rank.gpu_work["name"], kernels)])
-    is_operator = (host["category"] == OPERATORS).to_numpy()
-    for rows, nesting in rank.nested_operators.threads:
+    outer = operators_around(rank.operators, rank.nested_operators)
+    own, all_gpu = np.zeros(len(host)), np.zeros(len(host))
+    again = [(rows + len(outer), nesting) for rows, nesting in Nested(rank.named.operators).threads]
+    for rows, nesting in [*rank.nested_operators.threads, *again]:
         own[rows] = nesting.own_time()
         all_gpu[rows] = _with_children(nesting, gpu[rows])
-        own_gpu[rows] = _of_operators(nesting, gpu[rows], is_operator[rows])
-    kind = np.where(is_operator, "operator", "CUDA call")
-    return host.assign(kind=kind, own=own, own_gpu=own_gpu, all_gpu=all_gpu)
+    calls = np.flatnonzero((rank.operators["category"] != OPERATORS) & (outer >= 0))
+    own_gpu = gpu + np.bincount(outer[calls], weights=gpu[calls], minlength=len(host))
+    kind = host["category"].map({OPERATORS: "operator"}).fillna("CUDA call")
+    replayed = host.index >= len(outer)  # no host called them again
+    own[replayed], duration = 0.0, host["duration"].mask(replayed, 0.0)
+    return host.assign(kind=kind, duration=duration, own=own, own_gpu=own_gpu, all_gpu=all_gpu)
 
 
 def _gpu_time(rank: Rank, work: pandas.DataFrame) -> np.ndarray:
-    """The GPU time of this work that each row of `rank.operators` launched itself.
+    """The GPU time of this work that each row of `Rank.launchers` launched itself.
 
-    A kernel belongs to the call with its correlation. If that is not in the trace it belongs to the operator with its
-    External id, unless this began after the kernel did: some versions number operators and calls independently.
+    A kernel in a graph belongs to the operator that `Rank.named` has for it. Any other belongs to the call with its
+    correlation. If that is not in the trace it belongs to the operator with its External id, unless this began after
+    the kernel did: some versions number operators and calls independently.
     """
     host = rank.operators
     identified = host[(host["category"] == OPERATORS) & (host["external"] > 0)].drop_duplicates("external")
@@ -62,8 +68,10 @@ def _gpu_time(rank: Rank, work: pandas.DataFrame) -> np.ndarray:
     by_id = work["external"].map(places).fillna(-1).astype(int).to_numpy()
     began = np.append(host["begin"].to_numpy(), np.inf)[by_id]
     place = np.where(work["call"] >= 0, work["call"], np.where(began <= work["begin"], by_id, -1))
+    named = rank.named.operator[work.index]
+    place = np.where(named >= 0, named + len(host), place)
     known = place >= 0
-    return np.bincount(place[known], weights=work["duration"][known], minlength=len(host))
+    return np.bincount(place[known], weights=work["duration"][known], minlength=len(rank.launchers))
 
 
 def _with_children(nesting: Nesting, times: np.ndarray) -> np.ndarray:
@@ -75,16 +83,6 @@ def _with_children(nesting: Nesting, times: np.ndarray) -> np.ndarray:
     total = np.empty(len(order))
     total[order] = so_far[np.maximum(last, first + 1)] - so_far[first]
     return total
-
-
-def _of_operators(nesting: Nesting, times: np.ndarray, is_operator: np.ndarray) -> np.ndarray:
-    """The times, where those of the calls that an operator made itself count as the operator's own, too."""
-    inner = np.flatnonzero(~is_operator & (times > 0))
-    outer = nesting.parent[inner]
-    while (calls := (outer >= 0) & ~is_operator[outer]).any():  # a call in a call: continue to the operator around both
-        outer[calls] = nesting.parent[outer[calls]]
-    found = outer >= 0
-    return times + np.bincount(outer[found], weights=times[inner][found], minlength=len(times))
 
 
 def ranges(rank: Rank) -> pandas.DataFrame:

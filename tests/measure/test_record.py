@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from killing import same
 
 import labkit
 from labkit.errors import LabkitError
-from labkit.measure import count, step_flops
+from labkit.measure import count, record, step_flops
 
 
 @pytest.fixture
@@ -107,3 +108,26 @@ def test_a_step_s_operations_are_those_of_its_passes(tiny, batch):
     forward = count(model.G_A, 32).flops
     # Two passes more; backward is twice forward, but for the first layer, which need not tell its input's gradient.
     assert 2 * 2 * forward < with_identity - without < 2 * 3 * forward
+
+
+def test_annotations_are_exported_by_pytorch_and_read_as_ranges(step, batch, tmp_path, monkeypatch):
+    """A kernel in PyTorch's own export: no driver here can annotate one."""
+    export = pytest.importorskip("torch.profiler._chrome_trace_export")  # of PyTorch 2.12 and later
+    kernel = {"device_id": 0, "resource_id": 7, "type": "kernel", "name": "gemm", "duration": 5000, "activity_type": 1}
+    kernel |= {"metadata_json": '"stream": 7, "correlation": 3, "graph node id": 12884901893', "linked_activity": None}
+    monkeypatch.setattr(record.ANNOTATIONS, "get_kernel_annotations", lambda: {12884901893: [{"name": "layers.0"}]})
+
+    def with_kernel(results, *arguments):
+        last = max(act.timestamp() + act.duration() for act in results.trace_activities())
+        numbers = dict.fromkeys(("flow_id", "flow_type", "linked_correlation_id", "correlation_id"), 0)
+        found = {**kernel, **numbers, "timestamp": last, "flow_start": False}
+        act = SimpleNamespace(**{name: (lambda value=value: value) for name, value in found.items()})
+        more = SimpleNamespace(
+            trace_activities=lambda: [*results.trace_activities(), act], trace_start_ns=results.trace_start_ns
+        )
+        return exported(more, *arguments)
+
+    exported = export.export_chrome_trace
+    monkeypatch.setattr(export, "export_chrome_trace", with_kernel)
+    trace = labkit.Trace(labkit.record(step, batch(), tmp_path / "trace.json", steps=1))
+    assert trace.stamp["steps"] == 1 and trace.kernels("operator")["range"].tolist() == ["layers.0"]

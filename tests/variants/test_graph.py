@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 import labkit
 from labcourse.stand_ins import Tape
 from labkit.measure.record import preserving_state
+from labkit.variants import graph
 from labkit.variants.graph import Graph
 
 
@@ -151,3 +153,21 @@ def test_the_rate_on_the_device_is_float32_whatever_the_default_type_is(tiny, re
     step.load_state_dict(step.state_dict())
     step.scale_lr(0.5)
     assert {group["lr"].dtype for adam in step.optimizers.values() for group in adam.param_groups} == {torch.float32}
+
+
+def test_kernels_in_a_graph_are_marked_with_the_ranges_of_the_step(tiny, batch, monkeypatch):
+    opened = []
+
+    class Annotations:  # of PyTorch 2.14, where the backward pass would have its forward pass's name
+        @staticmethod
+        @contextmanager
+        def mark_kernels(part, *, backward=True):
+            opened.append((part, backward))
+            yield
+
+    monkeypatch.setattr(graph, "ANNOTATIONS", Annotations)
+    step = labkit.make_step(tiny(), OnCPU)
+    step(*batch())
+    monkeypatch.setattr(graph, "ANNOTATIONS", None)  # before PyTorch 2.12
+    step(*batch())
+    assert opened == [(f"{who} {what}", False) for who in step.players for what in ("forward", "backward", "optimizer")]
