@@ -1,19 +1,22 @@
 """What a teacher reads: the marks of everybody, and which known misconceptions how many students have.
 
-The known ones are those of tools/wrong_answers, where each says which part of the check's message tells it.
+The known ones are those of tools/wrong_answers: a file a notebook, and a table for each exercise and mistake, in which
+`expects` is the part of the check's message that shows the mistake.
 """
 
 import html
 import re
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
 
+from tools.assignments import ROOT
 from tools.grading.course import RIGHT, Course, is_refused
 from tools.grading.execute import class_seed
-from tools.mistakes import WRONG_ANSWERS, known
 
+WRONG_ANSWERS = ROOT / "tools" / "wrong_answers"
 pd.set_option("display.max_colwidth", None)  # messages are not cut
 OTHER = "another mistake"
 # Of messages that no known mistake gives: what an answer fails with, or that it is of another kind
@@ -36,6 +39,12 @@ td, th {{ border-bottom: 1px solid #8888; padding: .3em .6em; text-align: left; 
 """
 
 
+def known(notebook: str, folder: Path = WRONG_ANSWERS) -> dict[str, dict[str, dict]]:
+    """The tables of a notebook's mistakes, by exercise and name. The notebook's name begins with its number."""
+    path = folder / f"{notebook.partition('_')[0]}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def mistake(message: str, known: dict[str, str]) -> str:
     """The mistake in an answer in words.
 
@@ -52,18 +61,18 @@ def mistake(message: str, known: dict[str, str]) -> str:
     return READABLE.get(found[0], found[0]) if found else OTHER if wrong else message
 
 
-def write_class(course: Course, notebook: str, left: dict[str, str], wrong_answers: Path = WRONG_ANSWERS) -> Path:
+def write_class(course: Course, notebook: str, left: dict[str, str]) -> Path:
     """Write the report on a notebook as a page of HTML: how many made which mistake, and what was not graded.
 
     Args:
         left: files that belong to nobody, with the reason.
     """
     path = course.root / f"{notebook}.html"
-    mistakes, graded, sections = known(notebook, wrong_answers), course.graded(notebook), []
+    mistakes, graded, sections = known(notebook), course.graded(notebook), []
     for exercise in course.exercises(notebook):
         names = defaultdict(list)
-        for one in mistakes.get(exercise, []):
-            names[one.expects.casefold()].append(one.in_words)
+        for name, one in mistakes.get(exercise, {}).items():
+            names[one["expects"].casefold()].append(re.sub("_s(?=_|$)", "'s", name).replace("_", " "))
         told = {message: " or ".join(found) for message, found in names.items()}
         messages = pd.Series([one.exercises[exercise].message for one in graded], dtype=str)
         wrong = messages[messages != RIGHT]
