@@ -34,25 +34,13 @@ class Exercise:
     @property
     def note(self) -> str:
         """What a teacher should know: crashed, time, memory, ...; refused; marked by hand, or still to be read."""
-        notes = []
-        if self.message.startswith(STOPPED):
-            notes.append("out of time")
-        if is_refused(self.message):
-            notes.append("refused")
-        if self.points is None:
-            notes.append(UNREAD)
-        elif self.by_hand:
-            notes.append("by hand")
-        return "; ".join(f"{note}: {self.name}" for note in notes)
-
-
-@dataclass
-class Graded:
-    """One student's submission of a notebook."""
-
-    student: str
-    exercises: dict[str, Exercise]
-    notes: list[str]  # what a teacher should know
+        notes = {
+            "out of time": self.message.startswith(STOPPED),
+            "refused": is_refused(self.message),
+            UNREAD: self.points is None,
+            "by hand": self.by_hand,
+        }
+        return "; ".join(f"{note}: {self.name}" for note, holds in notes.items() if holds)
 
 
 class Course:
@@ -69,18 +57,13 @@ class Course:
         """nbgrader's gradebook, to be opened with `with`."""
         return Gradebook(self.directory.db_url, self.directory.course_id)
 
-    def released(self) -> dict[str, list[NotebookNode]]:
-        """The cells of each notebook that students get, by its name."""
-        paths = sorted(self.root.glob("release/*/*.ipynb"))
-        return {path.stem: nbformat.read(path, as_version=4).cells for path in paths}
-
-    def cells(self, notebook: str) -> list[NotebookNode]:
-        """The cells of a notebook that students get."""
-        return nbformat.read(self.root / "release" / notebook / f"{notebook}.ipynb", as_version=4).cells
+    def released(self) -> list[str]:
+        """The names of the notebooks that students get."""
+        return sorted(path.stem for path in self.root.glob("release/*/*.ipynb"))
 
     def exercises(self, notebook: str) -> dict[str, float]:
         """The points of each exercise of a notebook, in its order."""
-        return points_of(self.cells(notebook))
+        return points_of(nbformat.read(self.root / "release" / notebook / f"{notebook}.ipynb", as_version=4).cells)
 
     def submitted(self, notebook: str) -> list[str]:
         """The students who handed a notebook in, or another file in its place."""
@@ -104,21 +87,20 @@ class Course:
         files = self.root.glob(f"submitted/*/{notebook}/{NOT_GRADED}")
         return {path.parts[-3]: path.read_text(encoding="utf-8") for path in files}
 
-    def graded(self, notebook: str) -> list[Graded]:
-        """The graded submissions of a notebook."""
-        found = []
+    def graded(self, notebook: str) -> dict[str, dict[str, Exercise]]:
+        """The exercises of each student whose submission of a notebook is graded, by their names."""
         with self.gradebook() as gradebook:
             submissions = {one.student.id: one for one in gradebook.notebook_submissions(notebook, notebook)}
-            for student in self.submitted(notebook):
-                path = self.autograded(student, notebook)
-                if student not in submissions or not path.exists():
-                    continue
-                cells = nbformat.read(path, as_version=4).cells
-                exercises = {one.name: one for one in read(submissions[student], cells)}
-                late = self.handed_in(student, notebook).with_name(LATE).exists()
-                notes = ["late"] * late + [one.note for one in exercises.values() if one.note]
-                found.append(Graded(student, exercises, notes))
-        return found
+            paths = {student: self.autograded(student, notebook) for student in self.submitted(notebook)}
+            return {
+                student: {one.name: one for one in read(submissions[student], nbformat.read(path, as_version=4).cells)}
+                for student, path in paths.items()
+                if student in submissions and path.exists()
+            }
+
+    def is_late(self, student: str, notebook: str) -> bool:
+        """Whether Canvas called the file late."""
+        return self.handed_in(student, notebook).with_name(LATE).exists()
 
 
 def is_refused(message: str) -> bool:

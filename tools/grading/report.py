@@ -74,7 +74,7 @@ def write_class(course: Course, notebook: str, left: dict[str, str]) -> Path:
         for name, one in mistakes.get(exercise, {}).items():
             names[one["expects"].casefold()].append(re.sub("_s(?=_|$)", "'s", name).replace("_", " "))
         told = {message: " or ".join(found) for message, found in names.items()}
-        messages = pd.Series([one.exercises[exercise].message for one in graded], dtype=str)
+        messages = pd.Series([answers[exercise].message for answers in graded.values()], dtype=str)
         wrong = messages[messages != RIGHT]
         groups = wrong.groupby([mistake(one, told) for one in wrong])
         counts = pd.DataFrame({"students": groups.size(), "messages": groups.agg(different)})
@@ -146,11 +146,12 @@ def marks(course: Course, notebook: str) -> pd.DataFrame:
     table = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
     reasons = course.not_graded(notebook)
     notes = {student: [f"not graded: {reasons.get(student, 'not yet')}"] for student in submitted}
-    for one in course.graded(notebook):
-        table.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
-        notes[one.student] = one.notes
-    for student in submitted if len(people) else []:
-        notes[student] += [] if student in people.index else ["not in the class list"]
+    for student, answers in course.graded(notebook).items():
+        table.loc[student] = pd.Series({name: one.points for name, one in answers.items()}, dtype=float)
+        notes[student] = [one.note for one in answers.values() if one.note]
+    for student in submitted:
+        notes[student] += ["late"] * course.is_late(student, notebook)
+        notes[student] += ["not in the class list"] * (len(people) > 0 and student not in people.index)
     table.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()]
     table[f"{notebook} (of {sum(most.values()):g})"] = table.sum(axis=1, skipna=False)
     table[f"{notebook} notes"] = pd.Series({student: "; ".join(found) for student, found in notes.items()})
