@@ -95,11 +95,10 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> None:
         if not KEPT_BACK.fullmatch(name):
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, out / name)
+    shutil.copytree(TEMPLATES, out, dirs_exist_ok=True)
     (out / "exercises").mkdir(exist_ok=True)
     exercises(notebooks, out / "exercises", repo)
     (out / "README.md").write_text(readme(repo, out), encoding="utf-8")
-    for name in ("Makefile", "AGENTS.md", "CLAUDE.md"):
-        shutil.copy(TEMPLATES / name, out / name)
     git(out, "add", "--all")
     if git(out, "status", "--porcelain"):
         git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {git(ROOT, 'rev-parse', 'HEAD')}")

@@ -33,14 +33,8 @@ STILL = (
 
 def executed(path: Path) -> Path:
     """A notebook with its outputs and widgets: from the last time, unless something that they depend on has changed."""
-    made_from = [
-        path,
-        *(
-            file
-            for folder in ("labtrace", "labkit", "labcourse", "data")
-            for file in sorted((ROOT / folder).rglob("*.*"))
-        ),
-    ]
+    folders = ("labtrace", "labkit", "labcourse", "data")
+    made_from = [path, *(file for folder in folders for file in sorted((ROOT / folder).rglob("*.*")))]
     digest = hashlib.sha256()
     for file in made_from:
         if file.is_file() and file.suffix != ".pyc":
