@@ -140,8 +140,8 @@ def graded(course, tmp_path_factory):
         patch.setitem(execute.LONG, NAME, 5)
         people = ["id,first_name,last_name", *(f"{student}-id,{student}," for student in [*notebooks, "absent"])]
         (folder / "people.csv").write_text("\n".join(people))
-        words = ["--course", str(course.root), "--seed", "5", "--students", str(folder / "people.csv")]
-        grading.main([*words, "--submissions", archive, "--notebook", NAME])
+        words = ["--seed", "5", "--students", str(folder / "people.csv"), "--submissions", archive]
+        grading.main(course, [*words, "--notebook", NAME])
     return printed.getvalue()
 
 
@@ -198,7 +198,7 @@ def test_only_what_is_new_is_graded(graded, course, tmp_path, monkeypatch, capsy
     with course.gradebook() as gradebook:
         gradebook.find_grade("written", NAME, NAME, "right-id").manual_score = 3
         gradebook.db.commit()
-    grading.main(["--course", str(course.root), "--submissions", str(tmp_path), "--notebook", NAME])
+    grading.main(course, ["--submissions", str(tmp_path), "--notebook", NAME])
     printed = capsys.readouterr().out
     assert f"{NAME} sign-id: graded" in printed and "right-id: graded" not in printed
     assert rows(course)["sign"][f"{NAME} two (of 2)"] == "2" and rows(course)["right"][f"{NAME} (of 10)"] == "9"
@@ -266,7 +266,7 @@ def test_a_hand_in_that_waits_has_a_row_and_an_unknown_student_is_named(released
     assert report.marks(course, NAME)[f"{NAME} notes"]["ada"] == "not graded: not yet"
     monkeypatch.setenv("ISOLATION", "none")
     with pytest.raises(SystemExit):
-        grading.main(["--course", str(course.root), "--student", "eve"])
+        grading.main(course, ["--student", "eve"])
     assert "eve has handed in none" in capsys.readouterr().err
 
 
@@ -274,5 +274,5 @@ def test_without_a_container_students_code_is_not_run(course, monkeypatch, capsy
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("ISOLATION", raising=False)
     with pytest.raises(SystemExit):
-        grading.main(["--course", str(course.root)])
+        grading.main(course, [])
     assert "ISOLATION=none" in capsys.readouterr().err

@@ -104,28 +104,24 @@ def write_feedback(course: Course, notebook: str) -> None:
         report.write_page(page, f"{notebook}: not graded", f"{why}.")
 
 
-def options() -> argparse.ArgumentParser:
+def options(course: Course) -> argparse.ArgumentParser:
     """What can be asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--submissions", type=Path, help="folder or zip file; default: what was collected before")
-    parser.add_argument("--notebook", help="default: all that were handed in")
+    parser.add_argument("--notebook", metavar="NAME", choices=course.released(), help="default: all that were handed in")
     parser.add_argument("--student", help="grade this one again")
     parser.add_argument("--students", type=Path, help="class list, see read_people; default: the one given last")
     parser.add_argument("--seed", type=int, help="grade all again, with other draws of the checks")
-    parser.add_argument("--course", type=Path, help="nbgrader's course folder; default: assignments/")
     return parser
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(course: Course, arguments: list[str] | None = None) -> None:
     """The command line."""
-    parser = options()
+    parser = options(course)
     asked = parser.parse_args(arguments)
-    course = Course(asked.course)
-    names = [asked.notebook] if asked.notebook else [*course.released()]
+    names = [asked.notebook] if asked.notebook else course.released()
     again = asked.seed is not None or (asked.notebook and not asked.submissions and not asked.student)
     try:
-        if unknown := {*names} - {*course.released()}:
-            raise ValueError(f"{unknown.pop()} is no notebook of this course, which has {', '.join(course.released())}")
         if os.environ.get("ISOLATION") != "none":
             container.engine()
         if asked.students:
@@ -134,11 +130,9 @@ def main(arguments: list[str] | None = None) -> None:
         if asked.seed is not None:
             (course.root / "seed.txt").write_text(f"{asked.seed}\n", encoding="utf-8")
         if asked.student and not any(asked.student in course.submitted(name) for name in names):
-            raise ValueError(f"{asked.student} has handed in none of these notebooks: STUDENT is an id of grades.csv")
+            parser.error(f"{asked.student} has handed in none of these notebooks: STUDENT is an id of grades.csv")
         if asked.submissions and not asked.notebook:
-            raise ValueError(
-                "SUBMISSIONS are the files of one notebook: say which, NOTEBOOK=01_build_cyclegan for example"
-            )
+            parser.error("SUBMISSIONS are the files of one notebook: say which, NOTEBOOK=01_build_cyclegan for example")
         left = collect(course, asked.submissions, asked.notebook) if asked.submissions else {}
         for notebook in filter(course.submitted, names):
             for student in course.submitted(notebook):
@@ -156,4 +150,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Course())
