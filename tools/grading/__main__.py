@@ -108,7 +108,7 @@ def options(course: Course) -> argparse.ArgumentParser:
     """What can be asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--submissions", type=Path, help="folder or zip file; default: what was collected before")
-    parser.add_argument("--notebook", metavar="NAME", choices=course.released(), help="default: all that were handed in")
+    parser.add_argument("--notebook", metavar="NAME", choices=course.released(), help="default: all handed in")
     parser.add_argument("--student", help="grade this one again")
     parser.add_argument("--students", type=Path, help="class list, see read_people; default: the one given last")
     parser.add_argument("--seed", type=int, help="grade all again, with other draws of the checks")
