@@ -2,18 +2,16 @@
 
 import csv
 import io
-import os
 import shutil
-import sys
 from contextlib import redirect_stdout
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import nbformat
 import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
-from nbgrader.converters import GenerateAssignment
 
+from tools import assignments
 from tools.grading import __main__ as grading
 from tools.grading import collect, execute, report
 from tools.grading.course import Course
@@ -62,23 +60,12 @@ def tiny_notebook() -> nbformat.NotebookNode:
 
 
 @pytest.fixture(scope="module")
-def path_to_alembic():
-    """nbgrader calls alembic, which lies beside Python."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-        yield
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory, path_to_alembic):
+def released(tmp_path_factory):
     """The folder of a course with the students' notebook, as `make assignments` makes it."""
-    course = Course(tmp_path_factory.mktemp("released"))
-    source = course.root / "source" / NAME / f"{NAME}.ipynb"
-    source.parent.mkdir(parents=True)
-    nbformat.write(tiny_notebook(), source)
-    course.directory.assignment_id = NAME
-    GenerateAssignment(coursedir=course.directory, config=course.config).start()
-    return course.root
+    root = tmp_path_factory.mktemp("released")
+    nbformat.write(tiny_notebook(), root / f"{NAME}.ipynb")
+    assignments.make([root / f"{NAME}.ipynb"], root)
+    return root
 
 
 @pytest.fixture(scope="module")
