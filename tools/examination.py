@@ -7,7 +7,7 @@ own functions, so that each seed is another sheet of the same six kinds. Keep th
 """
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
@@ -107,14 +107,7 @@ def checkpoints(random: Random) -> Question:
     return text, key + "twice the loss."
 
 
-QUESTIONS: tuple[Callable[[Random], Question], ...] = (
-    three_totals,
-    host_or_gpu,
-    by_the_clock,
-    two_streams,
-    buckets,
-    checkpoints,
-)
+QUESTIONS = (three_totals, host_or_gpu, by_the_clock, two_streams, buckets, checkpoints)
 
 
 def draw(seed: int) -> list[Question]:

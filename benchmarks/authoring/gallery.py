@@ -25,7 +25,8 @@ from PIL import Image
 import labcourse
 import labtrace
 from labcourse.drawings import FOLDER as DRAWINGS
-from tools.website.notebooks import ROOT, executed
+from tools.assignments import ROOT
+from tools.website.notebooks import executed
 
 GALLERY, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 TIMELINE = ROOT / "docs" / "timeline.webp"

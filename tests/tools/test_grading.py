@@ -10,6 +10,7 @@ import nbformat
 import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbgrader.api import Gradebook
 
 from tools import assignments
 from tools.grading import __main__ as grading
@@ -182,7 +183,7 @@ def test_only_what_is_new_is_graded(graded, course, tmp_path, monkeypatch, capsy
     monkeypatch.setenv("ISOLATION", "none")
     nbformat.write(answered(course, EXERCISES), tmp_path / canvas_name("sign"))
     nbformat.write(answered(course, RIGHT), tmp_path / canvas_name("right"))
-    with course.gradebook() as gradebook:
+    with Gradebook(course.directory.db_url) as gradebook:
         gradebook.find_grade("written", NAME, NAME, "right-id").manual_score = 3
         gradebook.db.commit()
     grading.main(course, ["--submissions", str(tmp_path), "--notebook", NAME])

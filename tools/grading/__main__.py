@@ -48,7 +48,7 @@ def collect(course: Course, submissions: Path, notebook: str) -> dict[str, str]:
 
     What has changed since an earlier time is no longer graded.
     """
-    before = {student: read_bytes(course.handed_in(student, notebook)) for student in course.submitted(notebook)}
+    before = {path: path.read_bytes() for path in course.root.glob(f"submitted/*/{notebook}/{notebook}.ipynb")}
     folder = course.root / "downloaded" / notebook
     if folder in (here := submissions.resolve(), *here.parents):
         raise ValueError(f"{submissions} is where hand-ins are unpacked: move the files out of {folder.parent} first")
@@ -65,16 +65,11 @@ def collect(course: Course, submissions: Path, notebook: str) -> dict[str, str]:
         raise ValueError(f"{submissions} cannot be collected: {failure}")
     for student in course.submitted(notebook):
         path = course.handed_in(student, notebook)
-        if before.get(student) != read_bytes(path):
+        if not path.exists() or before.get(path) != path.read_bytes():
             shutil.rmtree(course.autograded(student, notebook).parent, ignore_errors=True)
         if student in app.collector_plugin_inst.late:
             path.with_name(LATE).touch()
     return app.collector_plugin_inst.left
-
-
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, none of one that is not there."""
-    return path.read_bytes() if path.exists() else b""
 
 
 def grade(course: Course, notebook: str, student: str) -> None:
@@ -104,20 +99,14 @@ def write_feedback(course: Course, notebook: str) -> None:
         report.write_page(page, f"{notebook}: not graded", f"{why}.")
 
 
-def options(course: Course) -> argparse.ArgumentParser:
-    """What can be asked for."""
+def main(course: Course, arguments: list[str] | None = None) -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--submissions", type=Path, help="folder or zip file; default: what was collected before")
     parser.add_argument("--notebook", metavar="NAME", choices=course.released(), help="default: all handed in")
     parser.add_argument("--student", help="grade this one again")
     parser.add_argument("--students", type=Path, help="class list, see read_people; default: the one given last")
     parser.add_argument("--seed", type=int, help="grade all again, with other draws of the checks")
-    return parser
-
-
-def main(course: Course, arguments: list[str] | None = None) -> None:
-    """The command line."""
-    parser = options(course)
     asked = parser.parse_args(arguments)
     names = [asked.notebook] if asked.notebook else course.released()
     again = asked.seed is not None or (asked.notebook and not asked.submissions and not asked.student)

@@ -53,10 +53,6 @@ class Course:
         self.directory = CourseDirectory(config=self.config)
         self.root = Path(self.directory.root)
 
-    def gradebook(self) -> Gradebook:
-        """nbgrader's gradebook, to be opened with `with`."""
-        return Gradebook(self.directory.db_url, self.directory.course_id)
-
     def released(self) -> list[str]:
         """The names of the notebooks that students get."""
         return sorted(path.stem for path in self.root.glob("release/*/*.ipynb"))
@@ -89,7 +85,7 @@ class Course:
 
     def graded(self, notebook: str) -> dict[str, dict[str, Exercise]]:
         """The exercises of each student whose submission of a notebook is graded, by their names."""
-        with self.gradebook() as gradebook:
+        with Gradebook(self.directory.db_url, self.directory.course_id) as gradebook:
             submissions = {one.student.id: one for one in gradebook.notebook_submissions(notebook, notebook)}
             paths = {student: self.autograded(student, notebook) for student in self.submitted(notebook)}
             return {
@@ -125,9 +121,8 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exerc
         by_hand = grade.manual_score is not None or bool(grade.extra_credit)
         outputs = [output for cell in cells if exercise_of(cell) == name for output in cell.get("outputs", [])]
         errors = [f"{one.ename}: {one.evalue}" for one in outputs if one.output_type == "error"]
-        telling = [
-            error for kind in (f"{STOPPED}: ", "WrongAnswer: ", "") for error in errors if error.startswith(kind)
-        ]
+        kinds = (f"{STOPPED}: ", "WrongAnswer: ", "")  # those that tell most come first
+        telling = [error for kind in kinds for error in errors if error.startswith(kind)]
         wrong = check.cell_type != "code" or bool(error_of(check))
         if wrong and name in untouched and (not telling or any(UNWRITTEN.search(one) for one in telling)):
             message = UNTOUCHED

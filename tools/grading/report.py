@@ -77,7 +77,8 @@ def write_class(course: Course, notebook: str, left: dict[str, str]) -> Path:
         messages = pd.Series([answers[exercise].message for answers in graded.values()], dtype=str)
         wrong = messages[messages != RIGHT]
         groups = wrong.groupby([mistake(one, told) for one in wrong])
-        counts = pd.DataFrame({"students": groups.size(), "messages": groups.agg(different)})
+        first_few = groups.agg(lambda found: " · ".join(found.unique()[:5]))
+        counts = pd.DataFrame({"students": groups.size(), "messages": first_few})
         title = f"{exercise}: {len(messages) - len(wrong)} of {len(messages)} right"
         sections.append(part(title, counts.sort_values("students", ascending=False).rename_axis("mistake")))
     reasons = pd.Series(left | course.not_graded(notebook), dtype=str).rename_axis("file or student").to_frame("reason")
@@ -97,11 +98,6 @@ def write_page(path: Path, title: str, text: str, *sections: str) -> None:
 def part(title: str, table: pd.DataFrame) -> str:
     """A heading, and a table with its index, unless it is empty."""
     return f"<h2>{html.escape(title)}</h2>" + (table.reset_index().to_html(index=False) if len(table) else "")
-
-
-def different(messages: pd.Series) -> str:
-    """The first few of the different messages."""
-    return " · ".join(messages.unique()[:5])
 
 
 def write_marks(course: Course) -> None:

@@ -13,7 +13,8 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tools.website.notebooks import AT_A_TIME, ROOT, WORK, executed
+from tools.assignments import ROOT
+from tools.website.notebooks import AT_A_TIME, WORK, executed
 from tools.website.pages import gather
 
 SITE = ROOT / "out" / "site"

@@ -8,7 +8,8 @@ import nbformat
 
 import labkit
 import labtrace
-from tools.website.notebooks import ROOT, page
+from tools.assignments import ROOT
+from tools.website.notebooks import page
 
 START = "index.md"  # the README, which Sphinx wants under this name
 BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
