@@ -10,6 +10,7 @@ changes it. Tags and nbgrader's marks stay. A test holds the committed notebooks
 
 import hashlib
 import sys
+from itertools import count
 from pathlib import Path
 
 import nbformat
@@ -59,8 +60,7 @@ def cell_id(cell: NotebookNode, taken: set[str]) -> str:
     """The exercise's grade_id, else a digest of the content; numbered where it would repeat."""
     digest = hashlib.sha1(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
     name = cell.metadata.get("nbgrader", {}).get("grade_id", digest)
-    candidates = (name if n == 1 else f"{name}-{n}" for n in range(1, len(taken) + 2))
-    return next(candidate for candidate in candidates if candidate not in taken)
+    return next(one for n in count(1) if (one := name if n == 1 else f"{name}-{n}") not in taken)
 
 
 def normalise(text: str) -> str:

@@ -35,9 +35,8 @@ def run(course: Course, app_class: type[NbGrader], notebook: str, student: str =
     app = app_class(coursedir=course.directory, config=course.config)
     app.force, app.log.propagate = True, False
     app.log.setLevel("ERROR")  # what it says of each file would hide what follows
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own queries
-        result = capture_log(app)
+    warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own queries
+    result = capture_log(app)
     if result["success"]:
         return app, ""
     return app, (ERROR.findall(result.get("log", "")) or result["error"].splitlines())[-1].strip()

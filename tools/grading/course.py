@@ -1,4 +1,4 @@
-"""What nbgrader knows about the course: its notebooks, the submissions, the points."""
+"""What nbgrader knows about the course: its notebooks, submissions and points; and what a page of feedback shows."""
 
 import re
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import pandas as pd
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade
 from traitlets.config import Config, PyFileConfigLoader
 
@@ -94,10 +95,6 @@ class Course:
                 if student in submissions and path.exists()
             }
 
-    def is_late(self, student: str, notebook: str) -> bool:
-        """Whether Canvas called the file late."""
-        return self.handed_in(student, notebook).with_name(LATE).exists()
-
 
 def is_refused(message: str) -> bool:
     """Whether a check's message says that an answer is not accepted, right or wrong."""
@@ -134,3 +131,16 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exerc
             message = f"{points:g} points by hand" if by_hand else RIGHT
         found.append(Exercise(name, float(grade.max_score), points, message, by_hand))
     return found
+
+
+class ShowResults(NbGraderPreprocessor):
+    """Keeps only the exercises in a page of feedback, and collects the results for its top."""
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        """The answers and checks; `resources["results"]` has the exercises."""
+        nb.cells = [cell for cell in nb.cells if exercise_of(cell)]
+        names = resources["nbgrader"]
+        with Gradebook(names["db_url"]) as gradebook:
+            submission = gradebook.find_submission_notebook(names["notebook"], names["assignment"], names["student"])
+            resources["results"] = read(submission, nb.cells)
+        return nb, resources

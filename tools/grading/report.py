@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from tools.assignments import ROOT
-from tools.grading.course import RIGHT, Course, is_refused
+from tools.grading.course import LATE, RIGHT, Course, is_refused
 from tools.grading.execute import class_seed
 
 WRONG_ANSWERS = ROOT / "tools" / "wrong_answers"
@@ -146,7 +146,7 @@ def marks(course: Course, notebook: str) -> pd.DataFrame:
         table.loc[student] = pd.Series({name: one.points for name, one in answers.items()}, dtype=float)
         notes[student] = [one.note for one in answers.values() if one.note]
     for student in submitted:
-        notes[student] += ["late"] * course.is_late(student, notebook)
+        notes[student] += ["late"] * course.handed_in(student, notebook).with_name(LATE).exists()
         notes[student] += ["not in the class list"] * (len(people) > 0 and student not in people.index)
     table.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()]
     table[f"{notebook} (of {sum(most.values()):g})"] = table.sum(axis=1, skipna=False)

@@ -9,14 +9,15 @@ import nbformat
 import labkit
 import labtrace
 from tools.assignments import ROOT
+from tools.student_repo import copy_tracked
 from tools.website.notebooks import page
 
 START = "index.md"  # the README, which Sphinx wants under this name
 BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
-FILES = (  # documents, and what they link to
-    "CONTRIBUTING.md CHANGELOG.md data/README.md Makefile LICENSE pyproject.toml nbgrader_config.py CITATION.cff"
+COPIED = (  # documents, and what they link to
+    "docs examples labcourse/drawings data/speedrun data/paper data/measured data/README.md CONTRIBUTING.md "
+    "CHANGELOG.md Makefile LICENSE pyproject.toml nbgrader_config.py CITATION.cff"
 ).split()
-FOLDERS = "docs examples labcourse/drawings data/speedrun data/paper data/measured".split()
 # For teachers alone: their documents, and entries that would do as an answer of notebook 12.
 TEACHERS = re.compile(r"TEACHING\.md|docs/(?:sessions|classroom)\.md|data/speedrun/(?!cyclegan)\w+\.py")
 # On no page: Sphinx would offer what documents link to as downloads, and the packages hold answers.
@@ -35,18 +36,12 @@ def gather(executed: list[Path], source: Path) -> None:
         source: is emptied first, so that no old page stays.
     """
     shutil.rmtree(source, ignore_errors=True)
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in FILES:
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, source / name)
+    copy_tracked(COPIED, source, TEACHERS)
     shutil.copy(ROOT / "README.md", source / START)
     (source / "notebooks").mkdir()
     for path in executed:
         notebook = page(nbformat.read(path, as_version=4))
         nbformat.write(notebook, source / "notebooks" / path.name)
-    for path in [path for path in source.rglob("*") if TEACHERS.fullmatch(path.relative_to(source).as_posix())]:
-        path.unlink()
     for path in source.rglob("*.md"):
         text = re.sub(BADGE, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
         path.write_text(linked(text), encoding="utf-8")
