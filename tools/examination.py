@@ -16,8 +16,7 @@ from labkit.measure import amdahl
 from labkit.simulate.clusters import ring_us
 from labtrace.replay import Launch, play
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "out" / "examination"
+FOLDER = Path(__file__).resolve().parents[1] / "out" / "examination"
 Question = tuple[str, str]  # the text, and its key
 
 

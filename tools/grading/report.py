@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from tools.assignments import ROOT
 from tools.grading.course import LATE, RIGHT, Course, is_refused
 from tools.grading.execute import class_seed
 
-WRONG_ANSWERS = ROOT / "tools" / "wrong_answers"
+WRONG_ANSWERS = Path(__file__).parents[1] / "wrong_answers"
 pd.set_option("display.max_colwidth", None)  # messages are not cut
 OTHER = "another mistake"
 # Of messages that no known mistake gives: what an answer fails with, or that it is of another kind

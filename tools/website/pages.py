@@ -13,7 +13,6 @@ from tools.student_repo import copy_tracked
 from tools.website.notebooks import page
 
 START = "index.md"  # the README, which Sphinx wants under this name
-BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
 COPIED = (  # documents, and what they link to
     "docs examples labcourse/drawings data/speedrun data/paper data/measured data/README.md CONTRIBUTING.md "
     "CHANGELOG.md Makefile LICENSE pyproject.toml nbgrader_config.py CITATION.cff"
@@ -43,7 +42,7 @@ def gather(executed: list[Path], source: Path) -> None:
         notebook = page(nbformat.read(path, as_version=4))
         nbformat.write(notebook, source / "notebooks" / path.name)
     for path in source.rglob("*.md"):
-        text = re.sub(BADGE, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        text = re.sub(r"^\[!\[.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)  # GitHub's badges
         path.write_text(linked(text), encoding="utf-8")
     write_api(source / "api")
     write_contents(source)
