@@ -25,8 +25,7 @@ from PIL import Image
 import labcourse
 import labtrace
 from labcourse.drawings import FOLDER as DRAWINGS
-from tools.assignments import ROOT
-from tools.website.notebooks import executed
+from tools.website.notebooks import ROOT, executed
 
 GALLERY, PICTURES = ROOT / "docs" / "gallery.md", ROOT / "docs" / "gallery"
 TIMELINE = ROOT / "docs" / "timeline.webp"
