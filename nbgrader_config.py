@@ -20,9 +20,8 @@ from nbgrader.preprocessors import (
 
 sys.path.insert(0, str(Path(__file__).parent))  # nbgrader may be started elsewhere
 from tools.grading.collect import Platforms
-from tools.grading.course import LATE, NOT_GRADED
+from tools.grading.course import LATE, NOT_GRADED, ShowResults
 from tools.grading.execute import STOPPED, OnlyExercises, RestoreCells, RunExercises
-from tools.grading.feedback import ShowResults
 
 # Made by `make assignments`: source, release, submitted, autograded, gradebook.db
 c.CourseDirectory.root = str(Path(__file__).parent / "assignments")

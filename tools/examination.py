@@ -7,7 +7,7 @@ own functions, so that each seed is another sheet of the same six kinds. Keep th
 """
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
@@ -16,8 +16,7 @@ from labkit.measure import amdahl
 from labkit.simulate.clusters import ring_us
 from labtrace.replay import Launch, play
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "out" / "examination"
+FOLDER = Path(__file__).resolve().parents[1] / "out" / "examination"
 Question = tuple[str, str]  # the text, and its key
 
 
@@ -107,14 +106,7 @@ def checkpoints(random: Random) -> Question:
     return text, key + "twice the loss."
 
 
-QUESTIONS: tuple[Callable[[Random], Question], ...] = (
-    three_totals,
-    host_or_gpu,
-    by_the_clock,
-    two_streams,
-    buckets,
-    checkpoints,
-)
+QUESTIONS = (three_totals, host_or_gpu, by_the_clock, two_streams, buckets, checkpoints)
 
 
 def draw(seed: int) -> list[Question]:

@@ -1,5 +1,4 @@
 # @title Setup: run this cell first. It finds labkit, or installs it.
-import os
 import runpy
 import subprocess
 from importlib.util import find_spec
@@ -11,15 +10,13 @@ REPO = ""  # @param {type:"string"}
 
 if not getattr(find_spec("labkit"), "origin", None):  # a mere folder of this name has none
     course = Path("labkit-course").resolve()
-    folders = *course.parents, course
-    installers = [folder / "tools" / "install_here.py" for folder in folders]
+    installers = [one / "tools" / "install_here.py" for one in (*course.parents, course)]
     installer = next(filter(Path.exists, installers), installers[-1])
     if not installer.exists():
-        address = REPO or os.environ.get("LABKIT_REPO", "")
-        clone = ["git", "clone", "--quiet", "--depth=1", address, course]
+        clone = ["git", "clone", "--quiet", "--depth=1", REPO, course]
         git = subprocess.run(clone, capture_output=True, text=True)
         if git.returncode:
-            why = f" git says: {git.stderr}" if address else ""
+            why = f" git says: {git.stderr}" if REPO else ""
             example = "the course's address, such as https://github.com/OWNER/NAME"
             told = f"labkit is not here: fill in REPO, {example}, and run it again.{why}"
             wrong = RuntimeError(told)

@@ -1,16 +1,16 @@
 """Bring notebooks into the one form in which they are committed, so that a diff shows what an author changed.
 
-    python tools/notebooks.py [--check] [notebooks/01_build_cyclegan.ipynb ...]     # default: all of notebooks/
+    python tools/notebooks.py [notebooks/01_build_cyclegan.ipynb ...]     # default: all of notebooks/
 
 Outputs, execution counts, widget state and versions go. The first code cell becomes tools/first_cell.py. Cells tagged
 `claims` are titled and folded. The first cell and those tagged `setup` are locked: when nbgrader grades, it takes them
 from here and not from what was handed in. A cell's id follows from its exercise or its content, so that no editor
-changes it. Tags and nbgrader's marks stay. `--check` changes nothing and fails if something would change.
+changes it. Tags and nbgrader's marks stay. A test holds the committed notebooks to this form.
 """
 
-import argparse
 import hashlib
 import sys
+from itertools import count
 from pathlib import Path
 
 import nbformat
@@ -60,8 +60,7 @@ def cell_id(cell: NotebookNode, taken: set[str]) -> str:
     """The exercise's grade_id, else a digest of the content; numbered where it would repeat."""
     digest = hashlib.sha1(f"{cell.cell_type}\n{cell.source}".encode()).hexdigest()[:8]
     name = cell.metadata.get("nbgrader", {}).get("grade_id", digest)
-    candidates = (name if n == 1 else f"{name}-{n}" for n in range(1, len(taken) + 2))
-    return next(candidate for candidate in candidates if candidate not in taken)
+    return next(one for n in count(1) if (one := name if n == 1 else f"{name}-{n}") not in taken)
 
 
 def normalise(text: str) -> str:
@@ -83,25 +82,9 @@ def normalise(text: str) -> str:
     return nbformat.writes(notebook).rstrip("\n") + "\n"
 
 
-def main() -> int:
-    """The command line; the number of notebooks that failed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing, fail if something would change")
-    parser.add_argument("notebooks", nargs="*", type=Path, default=sorted((ROOT / "notebooks").glob("*.ipynb")))
-    arguments = parser.parse_args()
-    failed = 0
-    for path in arguments.notebooks:
-        before = path.read_text(encoding="utf-8")
-        if (after := normalise(before)) == before:
-            continue
-        if arguments.check:
-            print(f"{path}: not in the committed form, run: python tools/notebooks.py")
-            failed += 1
-        else:
-            path.write_text(after, encoding="utf-8", newline="\n")
-            print(f"{path}: normalised")
-    return failed
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    for path in [Path(name) for name in sys.argv[1:]] or sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        if (normal := normalise(text)) != text:
+            path.write_text(normal, encoding="utf-8", newline="\n")
+            print(f"{path}: normalised")

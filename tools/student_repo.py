@@ -7,11 +7,11 @@ under which students will find it: the notebooks' first cell and their links to 
 tests and the pages for teachers stay behind.
 """
 
-import argparse
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -43,16 +43,15 @@ def exercises(notebooks: list[Path], folder: Path, repo: str) -> None:
     The address comes first: nbgrader keeps a checksum of each locked cell, and Validate compares it.
     """
     with tempfile.TemporaryDirectory() as course:
-        addressed = [Path(course, path.name) for path in notebooks]
-        for path, target in zip(notebooks, addressed, strict=True):
+        for path in notebooks:
             notebook = nbformat.read(path, as_version=4)
             first = next(cell for cell in notebook.cells if cell.cell_type == "code")
             first.source = re.sub(r'^REPO = "[^"]*"', f'REPO = "{repo}"', first.source, flags=re.MULTILINE)
             begin = "Work in a copy: `make student` makes one and never overwrites it."
             begin += (f" [Open it in Colab]({link})." if (link := colab(repo, path.name)) else "") + ASSISTANTS
             notebook.cells[0].source = assignments.SOLVED.sub(begin, notebook.cells[0].source)
-            nbformat.write(notebook, target)
-        assignments.make(addressed, Path(course))
+            nbformat.write(notebook, Path(course, path.name))
+        assignments.make(sorted(Path(course).glob("*.ipynb")), Path(course))
         for released in sorted(Path(course).glob("release/*/*.ipynb")):
             shutil.copy(released, folder)
 
@@ -75,6 +74,14 @@ def git(folder: Path, *arguments: str) -> str:
     return ended.stdout.strip()
 
 
+def copy_tracked(names: list[str], folder: Path, kept_back: re.Pattern[str]) -> None:
+    """Copy what git tracks here under these names into a folder, but for the files that are kept back."""
+    for name in git(ROOT, "ls-files", *names).splitlines():
+        if not kept_back.fullmatch(name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+
+
 def prepare(out: Path) -> None:
     """Make the repository or remove its files; raises SystemExit on a folder with something else in it."""
     if not out.exists() or not any(out.iterdir()):
@@ -91,25 +98,17 @@ def make(out: Path, repo: str, notebooks: list[Path]) -> None:
     """Write the repository with these notebooks, and commit what has changed."""
     git(ROOT, "var", "GIT_COMMITTER_IDENT")  # fails before anything is written if git does not know who commits
     prepare(out)
-    for name in git(ROOT, "ls-files", *COPIED).splitlines():
-        if not KEPT_BACK.fullmatch(name):
-            (out / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, out / name)
+    copy_tracked(COPIED, out, KEPT_BACK)
+    shutil.copytree(TEMPLATES, out, dirs_exist_ok=True)
     (out / "exercises").mkdir(exist_ok=True)
     exercises(notebooks, out / "exercises", repo)
     (out / "README.md").write_text(readme(repo, out), encoding="utf-8")
-    for name in ("Makefile", "AGENTS.md", "CLAUDE.md"):
-        shutil.copy(TEMPLATES / name, out / name)
     git(out, "add", "--all")
     if git(out, "status", "--porcelain"):
         git(out, "commit", "--quiet", "--message", f"{MADE_HERE}, commit {git(ROOT, 'rev-parse', 'HEAD')}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path, help="the repository's folder")
-    parser.add_argument("repo", help="its address, such as https://github.com/OWNER/NAME")
-    arguments = parser.parse_args()
-    address = arguments.repo.rstrip("/").removesuffix(".git")
-    make(arguments.out.resolve(), address, sorted(ROOT.glob("notebooks/*.ipynb")))
-    print(f"To publish it: git -C {shlex.quote(str(arguments.out))} push {address} main")
+    out, address = sys.argv[1], sys.argv[2].rstrip("/").removesuffix(".git")
+    make(Path(out).resolve(), address, sorted(ROOT.glob("notebooks/*.ipynb")))
+    print(f"To publish it: git -C {shlex.quote(out)} push {address} main")

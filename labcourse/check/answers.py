@@ -118,11 +118,9 @@ def guarded(answer: Any, *given: Any, if_it_fails: str = "") -> Iterator[None]:
     with originality.calls_of(own) as called, kept(seed, *given) as left:
         try:
             yield
-        except KeyboardInterrupt:
-            raise
         except WrongAnswer as error:
             wrong = str(error)
-        except BaseException as error:  # an answer may raise anything
+        except (Exception, SystemExit) as error:  # an answer may raise anything
             wrong = in_words(error, if_it_fails)
     require(not called, originality.LIBRARYS_OWN.format(*called[:1] or [""]))
     require(not wrong, wrong)

@@ -83,10 +83,7 @@ def recorded(answer: Callable) -> None:
 TIMES: list[Any] = [  # how times may be wrong
     (lambda got, _: min(map(min, got.values())) < 0, "Negative times: take the clock after minus the clock before."),
     (lambda got, _: max(map(max, got.values())) > 100, "Leave them in seconds, as `clock` has them."),
-    (
-        lambda got, _: max(map(max, got.values())) < 0.5,
-        "Perhaps only the launch is measured: synchronise after it, too.",
-    ),
+    (lambda got, _: max(map(max, got.values())) < 0.5, "Is only the launch measured? Synchronise after it, too."),
 ]
 
 

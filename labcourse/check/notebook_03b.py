@@ -147,9 +147,7 @@ def my_diagnoses(answer: Callable[[], dict[int, tuple[str, float]]]) -> None:
         unknown = (lambda got, _: got not in CAUSES, f"That is none of these: {', '.join(CAUSES)}.")
         expect(said[0], partner.planted.fault.cause, [unknown], LOOK[partner.planted.fault.cause], where)
         require_kind(said[1], "a number", f"{where}, times faster: ")
-        told = (
-            f"{where}: {said[0]} is right, and {said[1]:g} times faster is far off. What is the wall time without it?"
-        )
+        told = f"{where}: {said[0]} is right, {said[1]:g} times faster is far off. What is the wall time without it?"
         require(partner.near(said[1]), told)
 
 
@@ -213,15 +211,11 @@ def repaired_loop(answer: Callable[..., list[float]]) -> None:
             optimizer.step()
             right.append(loss.item())
     steps = len(right)
-    told = (
-        f"return a list with all {steps} losses: 4 of {number} pictures a step, the rest in the last, {epochs} epochs."
-    )
+    told = f"return a list of all {steps} losses: {epochs} epochs, 4 of {number} pictures a step, the rest in the last."
     require(isinstance(got, list) and len(got) == steps, told)
     require(all(isinstance(one, Real) for one in got), "the losses should be numbers: read them after the loop.")
     same = all(math.isclose(one, other, rel_tol=1e-5) for one, other in zip(got, right, strict=True))
-    require(
-        same, "the losses differ from those of the loop above: keep the order of the pictures, and all of its steps."
-    )
+    require(same, "the losses differ from those of the loop above: keep the order of the pictures, and all steps.")
     twice = f"{len(reads)} pictures were read, and there are {number}: read each once, before the first epoch."
     require(len(reads) == number, twice)
     events = watched.events
@@ -230,6 +224,6 @@ def repaired_loop(answer: Callable[..., list[float]]) -> None:
     alone, waits = seen.count("picture copied"), seen.count("value read")
     require(alone == 0, f"{alone} pictures were copied one by one: stack them first, and copy a batch at once.")
     told = (
-        f"a loss is read {waits} times before the last step, with .item() or .cpu(), and the host waits: read it later."
+        f"a loss is read {waits} times before the last step, with .item() or .cpu(): the host waits, so read it later."
     )
     require(waits == 0, told)

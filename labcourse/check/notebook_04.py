@@ -176,7 +176,4 @@ def read_timeline(figure: DataFrame) -> Mistakes:
     beside = lasted[slow].sum() - right["alone"]
     yield {"alone": beside}, "alone is the time beside others: what is left of the slow kernel's time?"
     yield {"alone": 0.0}, "alone is not 0: perhaps a slow kernel's own lane was asked, too. Take the *other* lanes'."
-    yield (
-        None,
-        "Take the union of the lanes, their sum less it, and what the slow kernel alone covers, in milliseconds.",
-    )
+    yield None, "Take the union of the lanes, their sum less it, and what the slow kernel alone covers, in ms."

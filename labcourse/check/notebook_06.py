@@ -32,10 +32,7 @@ def limits(exponent_bits: int, mantissa_bits: int) -> Mistakes:
     yield (lambda got, _: got["max"] >= most), "The highest exponent is kept for inf and nan."
     yield {"tiny": right["tiny"] / 2}, "The lowest exponent of all is kept for zero and subnormals."
     yield {"max": most / (3 - 1.5 * right["eps"])}, "With the largest exponent, all bits of the mantissa can be 1."
-    yield (
-        None,
-        "Largest: the highest exponent of normal numbers, all bits 1. Smallest: their lowest, the last bit alone.",
-    )
+    yield None, "Largest: the highest normal exponent, all bits 1. Smallest: the lowest one, the last bit alone."
 
 
 # Sizes in float16: 0, rounded up from below the smallest, subnormal, normal, rounded down to the largest, inf.
@@ -61,16 +58,11 @@ def rounding_outcomes(gradients: Tensor, scale: float) -> Mistakes:
     late = right_outcomes(gradients, 1.0)["flushed"]
     yield {"flushed": with_zeros}, "A gradient that was zero before is not flushed: leave the zeros out first."
     yield {"flushed": below_tiny}, "A value below `finfo.tiny` need not be zero: ask which are 0 in float16."
-    yield (
-        {"flushed": late},
-        "So many are flushed without a scale. Scale first: what float16 has flushed, no scale brings back.",
-    )
+    yield {"flushed": late}, "So many are flushed without a scale. Scale first: what is flushed stays flushed."
     nearest = f"Flushed are those of the {n} that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
     yield (lambda got, right: not math.isclose(got["flushed"], right["flushed"])), nearest
-    yield (
-        (lambda got, right: got["overflowed"] != right["overflowed"]),
-        "Count inf and -inf that `.half()` gives: a size just above `finfo.max` is rounded to it.",
-    )
+    infinite = "Count inf and -inf that `.half()` gives: a size just above `finfo.max` is rounded to it."
+    yield (lambda got, right: got["overflowed"] != right["overflowed"]), infinite
     yield None, "Subnormal are those below `finfo.tiny` in size that are not 0; `finfo.tiny` is not; mind the sign."
 
 
@@ -308,10 +300,7 @@ def memory_peak(events: list[tuple[str, int]]) -> Mistakes:
     came = {name: sum(size for other, size in events if other == name and size > 0) for name in held}
     yield (peak, held), "The bytes of each range are those at the end: keep a copy, dict(held), of the highest moment."
     yield (sum(came.values()), came), "That is all that ever came: what goes makes room again."
-    yield (
-        (sum(highest.values()), highest),
-        "Each range has its own highest moment: all are asked for at the same one.",
-    )
-    yield (peak, highest), "The ranges' bytes are each at its own highest moment: ask all of them at the same one."
+    for its_peak in (sum(highest.values()), peak):
+        yield (its_peak, highest), "The ranges' bytes are each at its own highest moment: ask for all at the same one."
     yield (max(size for _, size in events), then), "That is the largest tensor: add up all that lives."
     yield None, "Add up what lives after each event. Where the sum is highest, who holds how much?"

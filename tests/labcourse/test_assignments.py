@@ -3,7 +3,7 @@
 An exercise is a solution cell (nbgrader: solution, grade_id `residual_block`) and its check cell (nbgrader: grade,
 locked, points, grade_id `residual_block_check`), which imports `check` itself and has hidden tests. It may use what the
 locked cells tagged `setup` of its notebook define, and nothing else. Its wrong answers, two at least, stand in
-tools/wrong_answers; tools/mistakes.py describes the tables there. Those in right_answers have an answer only.
+tools/wrong_answers; CONTRIBUTING.md describes the tables there. Those in right_answers have an answer only.
 """
 
 import contextlib
@@ -13,7 +13,6 @@ import os
 import re
 import symtable
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from labcourse.check import originality
 from labcourse.check.answers import ask
 from labcourse.check.side_effects import CHANGED, LOOKS
 from tools import assignments
-from tools.mistakes import Mistake, known
+from tools.grading.report import known
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -52,15 +51,14 @@ class Exercise:
     untouched: str
 
     @property
-    def wrong_answers(self) -> list[Mistake]:
+    def wrong_answers(self) -> dict[str, dict]:
         """The wrong answers to it."""
-        return known(self.notebook).get(self.name, [])
+        return known(self.notebook).get(self.name, {})
 
     @property
     def right_answers(self) -> dict[str, dict[str, str]]:
         """Answers that are right in another way than the solution."""
-        path = RIGHT_ANSWERS / f"{self.notebook.partition('_')[0]}.toml"
-        return tomllib.loads(path.read_text(encoding="utf-8")).get(self.name, {}) if path.exists() else {}
+        return known(self.notebook, RIGHT_ANSWERS).get(self.name, {})
 
     def __str__(self) -> str:
         return f"{self.notebook.partition('_')[0]}-{self.name}"
@@ -173,20 +171,28 @@ def test_untouched_it_fails(exercise):
 
 @each_exercise
 def test_two_wrong_answers_are_known(exercise):
-    assert len(exercise.wrong_answers) >= 2, "tools/mistakes.py says how to add one"
+    assert len(exercise.wrong_answers) >= 2, "CONTRIBUTING.md says how to add one"
+
+
+def made_in(solution: str, mistake: dict) -> str:
+    """The wrong answer as a student would have written it into the cell."""
+    for edit in mistake.get("edits", [mistake] if "old" in mistake else []):
+        assert solution.count(edit["old"]) == 1, "the solution has changed: an edit fits nowhere, or in several places"
+        solution = solution.replace(edit["old"], edit["new"])
+    return mistake.get("answer", solution)
 
 
 @pytest.mark.parametrize(
     ("exercise", "mistake"),
     [
-        pytest.param(one, mistake, id=f"{one}-{mistake.name}", marks=tiers(one))
+        pytest.param(one, mistake, id=f"{one}-{name}", marks=tiers(one))
         for one in EXERCISES
-        for mistake in one.wrong_answers
+        for name, mistake in one.wrong_answers.items()
     ],
 )
 def test_a_wrong_answer_gets_the_message_meant_for_it_at_home(exercise, mistake):
-    with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake.expects)}") as told:
-        run(exercise, mistake.made_in(exercise.solution), slice(1))
+    with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake['expects'])}") as told:
+        run(exercise, made_in(exercise.solution, mistake), slice(1))
     assert len(told.value._render_traceback_()) <= 6
 
 

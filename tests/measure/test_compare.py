@@ -351,9 +351,6 @@ def test_where_nothing_was_measured_the_reasons_still_have_their_places(table):
     figure = show.comparison_figure(table.assign(peak_bytes=float("nan")), "peak_bytes")
     assert figure.layout.yaxis.type == "category"  # else Plotly looks for numbers in the names of the annotations
     assert {note.y for note in figure.layout.annotations} <= set(figure.layout.yaxis.categoryarray)
-
-
-def test_an_unknown_measure_is_refused(table):
     with pytest.raises(LabkitError, match="measure"):
         show.comparison_figure(table, "speed")
 

@@ -59,12 +59,12 @@ def run(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def run(folder: Path, repo: str = "", pythonpath: Path | None = None, **variables: str):
+    def run(folder: Path, repo: str = "", pythonpath: Path | None = None):
         folder.mkdir(exist_ok=True)
         cell = tmp_path / "cell.py"
         cell.write_text(CELL.replace('REPO = ""', f'REPO = "{repo}"'))
         path = os.pathsep.join(str(one) for one in (packages, pythonpath) if one)
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": str(tmp_path), **variables}
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": str(tmp_path)}
         command = [sys.executable, "-S", str(cell)]
         process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         asked = folder / "pip.json"
@@ -86,10 +86,8 @@ def test_installs_the_clone_it_lies_in_and_replaces_no_torch(run, course):
 
 
 @needs_git
-@pytest.mark.parametrize("way", ["form field", "environment variable"])
-def test_clones_the_address_it_is_told(run, repository, tmp_path, way):
-    told = {"repo": str(repository)} if way == "form field" else {"LABKIT_REPO": str(repository)}
-    process, asked = run(tmp_path / "content", **told)
+def test_clones_the_address_it_is_told(run, repository, tmp_path):
+    process, asked = run(tmp_path / "content", repo=str(repository))
     clone = tmp_path / "content" / "labkit-course"
     assert asked[3] == f"{clone}[lab]"
     assert (clone / "data" / "a.json").exists(), "pip install from the address would not have brought data/"

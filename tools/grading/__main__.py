@@ -35,9 +35,8 @@ def run(course: Course, app_class: type[NbGrader], notebook: str, student: str =
     app = app_class(coursedir=course.directory, config=course.config)
     app.force, app.log.propagate = True, False
     app.log.setLevel("ERROR")  # what it says of each file would hide what follows
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own queries
-        result = capture_log(app)
+    warnings.simplefilter("ignore", SAWarning)  # of nbgrader's own queries
+    result = capture_log(app)
     if result["success"]:
         return app, ""
     return app, (ERROR.findall(result.get("log", "")) or result["error"].splitlines())[-1].strip()
@@ -48,7 +47,7 @@ def collect(course: Course, submissions: Path, notebook: str) -> dict[str, str]:
 
     What has changed since an earlier time is no longer graded.
     """
-    before = {student: read_bytes(course.handed_in(student, notebook)) for student in course.submitted(notebook)}
+    before = {path: path.read_bytes() for path in course.root.glob(f"submitted/*/{notebook}/{notebook}.ipynb")}
     folder = course.root / "downloaded" / notebook
     if folder in (here := submissions.resolve(), *here.parents):
         raise ValueError(f"{submissions} is where hand-ins are unpacked: move the files out of {folder.parent} first")
@@ -65,16 +64,11 @@ def collect(course: Course, submissions: Path, notebook: str) -> dict[str, str]:
         raise ValueError(f"{submissions} cannot be collected: {failure}")
     for student in course.submitted(notebook):
         path = course.handed_in(student, notebook)
-        if before.get(student) != read_bytes(path):
+        if not path.exists() or before.get(path) != path.read_bytes():
             shutil.rmtree(course.autograded(student, notebook).parent, ignore_errors=True)
         if student in app.collector_plugin_inst.late:
             path.with_name(LATE).touch()
     return app.collector_plugin_inst.left
-
-
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, none of one that is not there."""
-    return path.read_bytes() if path.exists() else b""
 
 
 def grade(course: Course, notebook: str, student: str) -> None:
@@ -104,28 +98,18 @@ def write_feedback(course: Course, notebook: str) -> None:
         report.write_page(page, f"{notebook}: not graded", f"{why}.")
 
 
-def options() -> argparse.ArgumentParser:
-    """What can be asked for."""
+def main(course: Course, arguments: list[str] | None = None) -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--submissions", type=Path, help="folder or zip file; default: what was collected before")
-    parser.add_argument("--notebook", help="default: all that were handed in")
+    parser.add_argument("--notebook", metavar="NAME", choices=course.released(), help="default: all handed in")
     parser.add_argument("--student", help="grade this one again")
     parser.add_argument("--students", type=Path, help="class list, see read_people; default: the one given last")
     parser.add_argument("--seed", type=int, help="grade all again, with other draws of the checks")
-    parser.add_argument("--course", type=Path, help="nbgrader's course folder; default: assignments/")
-    return parser
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """The command line."""
-    parser = options()
     asked = parser.parse_args(arguments)
-    course = Course(asked.course)
-    names = [asked.notebook] if asked.notebook else [*course.released()]
+    names = [asked.notebook] if asked.notebook else course.released()
     again = asked.seed is not None or (asked.notebook and not asked.submissions and not asked.student)
     try:
-        if unknown := {*names} - {*course.released()}:
-            raise ValueError(f"{unknown.pop()} is no notebook of this course, which has {', '.join(course.released())}")
         if os.environ.get("ISOLATION") != "none":
             container.engine()
         if asked.students:
@@ -134,11 +118,9 @@ def main(arguments: list[str] | None = None) -> None:
         if asked.seed is not None:
             (course.root / "seed.txt").write_text(f"{asked.seed}\n", encoding="utf-8")
         if asked.student and not any(asked.student in course.submitted(name) for name in names):
-            raise ValueError(f"{asked.student} has handed in none of these notebooks: STUDENT is an id of grades.csv")
+            parser.error(f"{asked.student} has handed in none of these notebooks: STUDENT is an id of grades.csv")
         if asked.submissions and not asked.notebook:
-            raise ValueError(
-                "SUBMISSIONS are the files of one notebook: say which, NOTEBOOK=01_build_cyclegan for example"
-            )
+            parser.error("SUBMISSIONS are the files of one notebook: say which, NOTEBOOK=01_build_cyclegan for example")
         left = collect(course, asked.submissions, asked.notebook) if asked.submissions else {}
         for notebook in filter(course.submitted, names):
             for student in course.submitted(notebook):
@@ -156,4 +138,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(Course())

@@ -19,7 +19,6 @@ from tools.assignments import ROOT
 
 IMAGE = "labkit-grading"  # docker/grading/Dockerfile
 PACKAGES = ("labtrace", "labkit", "labcourse", "data")
-VARIABLES = ("LABKIT_CHECK_SEED", "OMP_NUM_THREADS", "PLOTLY_RENDERER")
 OPTIONS = (
     "--rm --pull=never --network=none --read-only --user=65534:65534 --cap-drop=ALL --security-opt=no-new-privileges "
     "--pids-limit=300 --memory=6g --tmpfs=/tmp:rw,size=1g,mode=1777 --workdir=/tmp --env=HOME=/tmp "
@@ -44,10 +43,11 @@ def engine() -> str:
     raise RuntimeError(NO_CONTAINER)
 
 
-def run_in_container(notebook: NotebookNode, settings: dict[str, Any]) -> None:
+def run_in_container(notebook: NotebookNode, environment: dict[str, str], settings: dict[str, Any]) -> None:
     """Run the cells of a notebook, and keep their outputs in it.
 
     Args:
+        environment: the variables that are set there.
         settings: of nbgrader's Execute there; "timeout" in seconds for a cell.
 
     Raises:
@@ -59,7 +59,7 @@ def run_in_container(notebook: NotebookNode, settings: dict[str, Any]) -> None:
         program, name = engine(), f"labkit-{Path(folder).name}"
         options = [*OPTIONS, f"--name={name}", f"--volume={folder}:/handed_in:rw"]
         options += [f"--volume={ROOT / package}:/course/{package}:ro" for package in PACKAGES]
-        options += [f"--env={key}={os.environ[key]}" for key in VARIABLES]
+        options += [f"--env={name}={value}" for name, value in environment.items()]
         seconds = settings["timeout"] * (2 + sum(is_grade(cell) for cell in notebook.cells))
         command = [program, "run", *options, IMAGE, "python", "-c", RUN, json.dumps(settings)]
         try:

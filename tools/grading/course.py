@@ -1,4 +1,4 @@
-"""What nbgrader knows about the course: its notebooks, the submissions, the points."""
+"""What nbgrader knows about the course: its notebooks, submissions and points; and what a page of feedback shows."""
 
 import re
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import pandas as pd
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook, SubmittedNotebook
 from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import NbGraderPreprocessor
 from nbgrader.utils import is_grade
 from traitlets.config import Config, PyFileConfigLoader
 
@@ -34,25 +35,13 @@ class Exercise:
     @property
     def note(self) -> str:
         """What a teacher should know: crashed, time, memory, ...; refused; marked by hand, or still to be read."""
-        notes = []
-        if self.message.startswith(STOPPED):
-            notes.append("out of time")
-        if is_refused(self.message):
-            notes.append("refused")
-        if self.points is None:
-            notes.append(UNREAD)
-        elif self.by_hand:
-            notes.append("by hand")
-        return "; ".join(f"{note}: {self.name}" for note in notes)
-
-
-@dataclass
-class Graded:
-    """One student's submission of a notebook."""
-
-    student: str
-    exercises: dict[str, Exercise]
-    notes: list[str]  # what a teacher should know
+        notes = {
+            "out of time": self.message.startswith(STOPPED),
+            "refused": is_refused(self.message),
+            UNREAD: self.points is None,
+            "by hand": self.by_hand,
+        }
+        return "; ".join(f"{note}: {self.name}" for note, holds in notes.items() if holds)
 
 
 class Course:
@@ -65,22 +54,13 @@ class Course:
         self.directory = CourseDirectory(config=self.config)
         self.root = Path(self.directory.root)
 
-    def gradebook(self) -> Gradebook:
-        """nbgrader's gradebook, to be opened with `with`."""
-        return Gradebook(self.directory.db_url, self.directory.course_id)
-
-    def released(self) -> dict[str, list[NotebookNode]]:
-        """The cells of each notebook that students get, by its name."""
-        paths = sorted(self.root.glob("release/*/*.ipynb"))
-        return {path.stem: nbformat.read(path, as_version=4).cells for path in paths}
-
-    def cells(self, notebook: str) -> list[NotebookNode]:
-        """The cells of a notebook that students get."""
-        return nbformat.read(self.root / "release" / notebook / f"{notebook}.ipynb", as_version=4).cells
+    def released(self) -> list[str]:
+        """The names of the notebooks that students get."""
+        return sorted(path.stem for path in self.root.glob("release/*/*.ipynb"))
 
     def exercises(self, notebook: str) -> dict[str, float]:
         """The points of each exercise of a notebook, in its order."""
-        return points_of(self.cells(notebook))
+        return points_of(nbformat.read(self.root / "release" / notebook / f"{notebook}.ipynb", as_version=4).cells)
 
     def submitted(self, notebook: str) -> list[str]:
         """The students who handed a notebook in, or another file in its place."""
@@ -104,21 +84,16 @@ class Course:
         files = self.root.glob(f"submitted/*/{notebook}/{NOT_GRADED}")
         return {path.parts[-3]: path.read_text(encoding="utf-8") for path in files}
 
-    def graded(self, notebook: str) -> list[Graded]:
-        """The graded submissions of a notebook."""
-        found = []
-        with self.gradebook() as gradebook:
+    def graded(self, notebook: str) -> dict[str, dict[str, Exercise]]:
+        """The exercises of each student whose submission of a notebook is graded, by their names."""
+        with Gradebook(self.directory.db_url, self.directory.course_id) as gradebook:
             submissions = {one.student.id: one for one in gradebook.notebook_submissions(notebook, notebook)}
-            for student in self.submitted(notebook):
-                path = self.autograded(student, notebook)
-                if student not in submissions or not path.exists():
-                    continue
-                cells = nbformat.read(path, as_version=4).cells
-                exercises = {one.name: one for one in read(submissions[student], cells)}
-                late = self.handed_in(student, notebook).with_name(LATE).exists()
-                notes = ["late"] * late + [one.note for one in exercises.values() if one.note]
-                found.append(Graded(student, exercises, notes))
-        return found
+            paths = {student: self.autograded(student, notebook) for student in self.submitted(notebook)}
+            return {
+                student: {one.name: one for one in read(submissions[student], nbformat.read(path, as_version=4).cells)}
+                for student, path in paths.items()
+                if student in submissions and path.exists()
+            }
 
 
 def is_refused(message: str) -> bool:
@@ -143,9 +118,8 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exerc
         by_hand = grade.manual_score is not None or bool(grade.extra_credit)
         outputs = [output for cell in cells if exercise_of(cell) == name for output in cell.get("outputs", [])]
         errors = [f"{one.ename}: {one.evalue}" for one in outputs if one.output_type == "error"]
-        telling = [
-            error for kind in (f"{STOPPED}: ", "WrongAnswer: ", "") for error in errors if error.startswith(kind)
-        ]
+        kinds = (f"{STOPPED}: ", "WrongAnswer: ", "")  # those that tell most come first
+        telling = [error for kind in kinds for error in errors if error.startswith(kind)]
         wrong = check.cell_type != "code" or bool(error_of(check))
         if wrong and name in untouched and (not telling or any(UNWRITTEN.search(one) for one in telling)):
             message = UNTOUCHED
@@ -157,3 +131,16 @@ def read(submission: SubmittedNotebook, cells: list[NotebookNode]) -> list[Exerc
             message = f"{points:g} points by hand" if by_hand else RIGHT
         found.append(Exercise(name, float(grade.max_score), points, message, by_hand))
     return found
+
+
+class ShowResults(NbGraderPreprocessor):
+    """Keeps only the exercises in a page of feedback, and collects the results for its top."""
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        """The answers and checks; `resources["results"]` has the exercises."""
+        nb.cells = [cell for cell in nb.cells if exercise_of(cell)]
+        names = resources["nbgrader"]
+        with Gradebook(names["db_url"]) as gradebook:
+            submission = gradebook.find_submission_notebook(names["notebook"], names["assignment"], names["student"])
+            resources["results"] = read(submission, nb.cells)
+        return nb, resources

@@ -114,11 +114,12 @@ class RunExercises(Execute):
     def preprocess(self, nb: NotebookNode, resources: dict) -> Conversion:
         """The notebook with the outputs of its cells; raises RuntimeError if it could not be run to its end."""
         self.timeout = LONG.get(resources["nbgrader"]["notebook"], self.timeout)
-        os.environ.update(ENVIRONMENT, LABKIT_CHECK_SEED=str(class_seed(Path(CourseDirectory(parent=self).root))))
+        environment = ENVIRONMENT | {"LABKIT_CHECK_SEED": str(class_seed(Path(CourseDirectory(parent=self).root)))}
         if os.environ.get("ISOLATION") == "none":
+            os.environ.update(environment)
             nb, resources = super().preprocess(nb, resources)
         else:
-            run_in_container(nb, {"timeout": self.timeout, "error_on_timeout": self.error_on_timeout})
+            run_in_container(nb, environment, {"timeout": self.timeout, "error_on_timeout": self.error_on_timeout})
         if broken := next((cell for cell in nb.cells if is_setup(cell) and error_of(cell)), None):
             raise RuntimeError(f"the course's own cell {name_of(broken)} fails here: {error_of(broken)}")
         return nb, resources

@@ -1,19 +1,21 @@
 """What a teacher reads: the marks of everybody, and which known misconceptions how many students have.
 
-The known ones are those of tools/wrong_answers, where each says which part of the check's message tells it.
+The known ones are those of tools/wrong_answers: a file a notebook, and a table for each exercise and mistake, in which
+`expects` is the part of the check's message that shows the mistake.
 """
 
 import html
 import re
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
 import pandas as pd
 
-from tools.grading.course import RIGHT, Course, is_refused
+from tools.grading.course import LATE, RIGHT, Course, is_refused
 from tools.grading.execute import class_seed
-from tools.mistakes import WRONG_ANSWERS, known
 
+WRONG_ANSWERS = Path(__file__).parents[1] / "wrong_answers"
 pd.set_option("display.max_colwidth", None)  # messages are not cut
 OTHER = "another mistake"
 # Of messages that no known mistake gives: what an answer fails with, or that it is of another kind
@@ -36,6 +38,12 @@ td, th {{ border-bottom: 1px solid #8888; padding: .3em .6em; text-align: left; 
 """
 
 
+def known(notebook: str, folder: Path = WRONG_ANSWERS) -> dict[str, dict[str, dict]]:
+    """The tables of a notebook's mistakes, by exercise and name. The notebook's name begins with its number."""
+    path = folder / f"{notebook.partition('_')[0]}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def mistake(message: str, known: dict[str, str]) -> str:
     """The mistake in an answer in words.
 
@@ -52,23 +60,24 @@ def mistake(message: str, known: dict[str, str]) -> str:
     return READABLE.get(found[0], found[0]) if found else OTHER if wrong else message
 
 
-def write_class(course: Course, notebook: str, left: dict[str, str], wrong_answers: Path = WRONG_ANSWERS) -> Path:
+def write_class(course: Course, notebook: str, left: dict[str, str]) -> Path:
     """Write the report on a notebook as a page of HTML: how many made which mistake, and what was not graded.
 
     Args:
         left: files that belong to nobody, with the reason.
     """
     path = course.root / f"{notebook}.html"
-    mistakes, graded, sections = known(notebook, wrong_answers), course.graded(notebook), []
+    mistakes, graded, sections = known(notebook), course.graded(notebook), []
     for exercise in course.exercises(notebook):
         names = defaultdict(list)
-        for one in mistakes.get(exercise, []):
-            names[one.expects.casefold()].append(one.in_words)
+        for name, one in mistakes.get(exercise, {}).items():
+            names[one["expects"].casefold()].append(re.sub("_s(?=_|$)", "'s", name).replace("_", " "))
         told = {message: " or ".join(found) for message, found in names.items()}
-        messages = pd.Series([one.exercises[exercise].message for one in graded], dtype=str)
+        messages = pd.Series([answers[exercise].message for answers in graded.values()], dtype=str)
         wrong = messages[messages != RIGHT]
         groups = wrong.groupby([mistake(one, told) for one in wrong])
-        counts = pd.DataFrame({"students": groups.size(), "messages": groups.agg(different)})
+        first_few = groups.agg(lambda found: " · ".join(found.unique()[:5]))
+        counts = pd.DataFrame({"students": groups.size(), "messages": first_few})
         title = f"{exercise}: {len(messages) - len(wrong)} of {len(messages)} right"
         sections.append(part(title, counts.sort_values("students", ascending=False).rename_axis("mistake")))
     reasons = pd.Series(left | course.not_graded(notebook), dtype=str).rename_axis("file or student").to_frame("reason")
@@ -88,11 +97,6 @@ def write_page(path: Path, title: str, text: str, *sections: str) -> None:
 def part(title: str, table: pd.DataFrame) -> str:
     """A heading, and a table with its index, unless it is empty."""
     return f"<h2>{html.escape(title)}</h2>" + (table.reset_index().to_html(index=False) if len(table) else "")
-
-
-def different(messages: pd.Series) -> str:
-    """The first few of the different messages."""
-    return " · ".join(messages.unique()[:5])
 
 
 def write_marks(course: Course) -> None:
@@ -137,11 +141,12 @@ def marks(course: Course, notebook: str) -> pd.DataFrame:
     table = pd.DataFrame(index=submitted, columns=[*most], dtype=float)
     reasons = course.not_graded(notebook)
     notes = {student: [f"not graded: {reasons.get(student, 'not yet')}"] for student in submitted}
-    for one in course.graded(notebook):
-        table.loc[one.student] = pd.Series({name: each.points for name, each in one.exercises.items()}, dtype=float)
-        notes[one.student] = one.notes
-    for student in submitted if len(people) else []:
-        notes[student] += [] if student in people.index else ["not in the class list"]
+    for student, answers in course.graded(notebook).items():
+        table.loc[student] = pd.Series({name: one.points for name, one in answers.items()}, dtype=float)
+        notes[student] = [one.note for one in answers.values() if one.note]
+    for student in submitted:
+        notes[student] += ["late"] * course.handed_in(student, notebook).with_name(LATE).exists()
+        notes[student] += ["not in the class list"] * (len(people) > 0 and student not in people.index)
     table.columns = [f"{notebook} {name} (of {points:g})" for name, points in most.items()]
     table[f"{notebook} (of {sum(most.values()):g})"] = table.sum(axis=1, skipna=False)
     table[f"{notebook} notes"] = pd.Series({student: "; ".join(found) for student, found in notes.items()})

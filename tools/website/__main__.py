@@ -13,10 +13,9 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tools.website.notebooks import AT_A_TIME, ROOT, WORK, executed
+from tools.assignments import ROOT
+from tools.website.notebooks import AT_A_TIME, WORK, executed
 from tools.website.pages import gather
-
-SITE = ROOT / "out" / "site"
 
 
 def main() -> int:
@@ -29,7 +28,7 @@ def main() -> int:
     with ProcessPoolExecutor(AT_A_TIME) as pool:
         ran = list(pool.map(executed, [path.resolve() for path in arguments.notebooks]))
     gather(ran, WORK / "source")
-    builder, folder = ("linkcheck", WORK / "links") if arguments.links else ("html", SITE)
+    builder, folder = ("linkcheck", WORK / "links") if arguments.links else ("html", ROOT / "out" / "site")
     shutil.rmtree(folder, ignore_errors=True)  # no old page stays
     strict = ["-W", "--keep-going"] if arguments.notebooks == everything else []  # else some links lead nowhere
     command = ["-m", "sphinx", "-q", "-E", "-j", str(AT_A_TIME), *strict, "-b", builder, "-c", Path(__file__).parent]

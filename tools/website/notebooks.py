@@ -17,30 +17,21 @@ from traitlets.config import PyFileConfigLoader
 
 import labtrace.show.style  # noqa: F401  registers the template of labkit's figures
 from labtrace.show.widgets import REVIVE
-from tools.assignments import without_our_own
+from tools.assignments import ROOT, without_our_own
 
-ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "out" / "website"
 AT_A_TIME = 2  # notebooks that run; each computes in one thread
 PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
 STATES = "application/vnd.jupyter.widget-state+json"
 PROGRAM = '\n\n<script src="../_static/plotly.min.js"></script>\n'  # once on each page, before its figures
 TEMPLATE = plotly.io.templates["plotly_white+labkit"].to_plotly_json()
-STILL = (
-    "<p><small>In JupyterLab and Colab you can move the controls of this figure. Here it is as at first.</small></p>"
-)
+STILL = "<p><small>In JupyterLab and Colab this figure has controls to move. Here it is as at first.</small></p>"
 
 
 def executed(path: Path) -> Path:
     """A notebook with its outputs and widgets: from the last time, unless something that they depend on has changed."""
-    made_from = [
-        path,
-        *(
-            file
-            for folder in ("labtrace", "labkit", "labcourse", "data")
-            for file in sorted((ROOT / folder).rglob("*.*"))
-        ),
-    ]
+    folders = ("labtrace", "labkit", "labcourse", "data")
+    made_from = [path, *(file for folder in folders for file in sorted((ROOT / folder).rglob("*.*")))]
     digest = hashlib.sha256()
     for file in made_from:
         if file.is_file() and file.suffix != ".pyc":

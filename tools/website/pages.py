@@ -8,28 +8,15 @@ import nbformat
 
 import labkit
 import labtrace
-from tools.website.notebooks import ROOT, page
+from tools.assignments import ROOT
+from tools.student_repo import copy_tracked
+from tools.website.notebooks import page
 
 START = "index.md"  # the README, which Sphinx wants under this name
-BADGE = r"^\[!\[.*\n"  # a picture from GitHub, linked to GitHub
-# Documents beside the README and docs/
-MORE = (
-    "CONTRIBUTING.md",
-    "TEACHING.md",
-    "CHANGELOG.md",
-    "data/README.md",
-    "data/paper/README.md",
-    "data/measured/README.md",
-)
-FILES = ("Makefile", "LICENSE", "pyproject.toml", "nbgrader_config.py", "CITATION.cff")  # that documents link to
-FOLDERS = (
-    "docs",
-    "examples",
-    "labcourse/drawings",
-    "data/speedrun",
-    "data/paper",
-    "data/measured",
-)
+COPIED = (  # documents, and what they link to
+    "docs examples labcourse/drawings data/speedrun data/paper data/measured data/README.md CONTRIBUTING.md "
+    "CHANGELOG.md Makefile LICENSE pyproject.toml nbgrader_config.py CITATION.cff"
+).split()
 # For teachers alone: their documents, and entries that would do as an answer of notebook 12.
 TEACHERS = re.compile(r"TEACHING\.md|docs/(?:sessions|classroom)\.md|data/speedrun/(?!cyclegan)\w+\.py")
 # On no page: Sphinx would offer what documents link to as downloads, and the packages hold answers.
@@ -48,20 +35,14 @@ def gather(executed: list[Path], source: Path) -> None:
         source: is emptied first, so that no old page stays.
     """
     shutil.rmtree(source, ignore_errors=True)
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in (*MORE, *FILES):
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, source / name)
+    copy_tracked(COPIED, source, TEACHERS)
     shutil.copy(ROOT / "README.md", source / START)
     (source / "notebooks").mkdir()
     for path in executed:
         notebook = page(nbformat.read(path, as_version=4))
         nbformat.write(notebook, source / "notebooks" / path.name)
-    for path in [path for path in source.rglob("*") if TEACHERS.fullmatch(path.relative_to(source).as_posix())]:
-        path.unlink()
     for path in source.rglob("*.md"):
-        text = re.sub(BADGE, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        text = re.sub(r"^\[!\[.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)  # GitHub's badges
         path.write_text(linked(text), encoding="utf-8")
     write_api(source / "api")
     write_contents(source)
@@ -90,10 +71,10 @@ def write_api(folder: Path) -> None:
 
 def write_contents(source: Path) -> None:
     """The site's table of contents, at the end of the start page."""
+    documents = sorted(source.rglob("*.md"), key=lambda path: ("docs" not in path.parts, path))
     parts = {
         "The notebooks": sorted(f"notebooks/{path.stem}" for path in (source / "notebooks").glob("*.ipynb")),
-        "Documents": sorted(f"docs/{path.stem}" for path in (source / "docs").glob("*.md"))
-        + [name.removesuffix(".md") for name in MORE if (source / name).exists()],
+        "Documents": [str(path.relative_to(source).with_suffix("")) for path in documents if path.name != START],
         "labkit's names": [f"api/{module}" for module in API],
     }
     with open(source / START, "a", encoding="utf-8") as file:
