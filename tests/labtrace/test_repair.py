@@ -108,7 +108,7 @@ IN_TEXT = {
     "a dictionary of two": b'"{"a": "b", "c": 3}(3): %b"',
     "lone backslashes": b'"C:\\users\\%b"',
     "a backslash at the end": b'"%b\\"',
-    "half an escape": b'"%b\\u12"',
+    "half an escape": b'"\xcf\x80%b\\u12"',
     "half a surrogate pair": b'"%b\\ud83d"',
     "invalid UTF-8": b'"%b\xff"',
     "no quote at the end": b'"%b',
@@ -153,6 +153,7 @@ REFUSED = {*AROUND, "no quote at the end", "no quote at the begin", "a dictionar
 # It is refused with the place or with what is gone: the brace at the begin, or a time that no table can do without.
 WHERE = r"no JSON, or cut off \(.*(?:line \d+ column|position) \d+.*\)\. None of its events is read\. Record it again"
 BEGIN, TIME = 'no list of "traceEvents" in it', "1 of 14 events have no time"
+SHOWN = [f"name of {category}" for category in EVENTS]
 OF_PYTHON = {"raw newline", "raw tab", "control character", "NUL", "invalid UTF-8"}  # what its parser reads in a list
 
 
@@ -184,6 +185,9 @@ def test_each_event_is_kept_or_an_error_says_what_is_lost(tmp_path, layout):
             assert re.search(lost, str(error)), f"{what}: {error}"
             continue
         assert text == whole or kind not in REFUSED, what
+        if name in SHOWN and kind in IN_TEXT:
+            written = IN_TEXT[kind][1:-1] % place(*recording())[0]["name"].encode()
+            assert written.decode(errors="replace") in set(found.events["name"]), what
         left_out = found.left_out["events without a time or a duration"]
         assert left_out == (time_lost and "python" in name) and len(found.events) + left_out == len(sound), what
         for each in sound.columns.difference([*column(name, kind)]) if not left_out else ():
