@@ -49,8 +49,8 @@ class Item(NamedTuple):
 
 BATCH_16 = {"plain": PLAIN, "old": OLD, "new": NEW, "compile": COMPILED}
 BATCH_1 = {"plain": PLAIN, "old": OLD, "new": NEW, "new, streams": STREAMS}
-# A launched twin names a graph's kernels; the old stack's graph is in data/. They come second: before CUDA 13.1 Update 1
-# only the first recording of a process has the right correlation ids of a graph's kernels (see `labcourse.gpu_trace`).
+# A launched twin names a graph's kernels; the old stack's graph is in data/. Graphs come first: before CUDA 13.1 Update
+# 1 only the first recording of a process has right correlation ids of a graph's kernels (see `labcourse.gpu_trace`).
 TWINS = {"new": NEW, "new, launched": LAUNCHED, "old, launched": OLD[1:]}
 # The seconds are estimates, from what took as long on an H200 before ("took_s" in data/results/h200.json).
 ITEMS = {

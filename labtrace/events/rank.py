@@ -27,7 +27,7 @@ from labtrace.events.dialects import (
     matching,
 )
 from labtrace.events.gaps import find_gaps
-from labtrace.events.graphs import Named, joined, named
+from labtrace.events.graphs import ranges_in_graphs
 from labtrace.events.intervals import Nested, Union, innermost
 from labtrace.events.reading import Recording, entry, number
 from labtrace.ranges import RANGE
@@ -69,21 +69,16 @@ class Rank:
 
     @cached_property
     def ranges(self) -> pandas.DataFrame:
-        """The ranges that labkit (without "labkit: ") and the user marked on the host, then `named.ranges`.
+        """The ranges that labkit (without "labkit: ") and the user marked on the host, then those in CUDA graphs.
 
         Where labkit did not mark the step, also the ranges that PyTorch marks (DataLoader, optimiser, collectives).
         """
-        return joined(self._ranges, self.named.ranges)
+        more = self._in_graphs[0]
+        return pandas.concat([self._ranges, more], ignore_index=True) if len(more) else self._ranges
 
     @cached_property
-    def launchers(self) -> pandas.DataFrame:
-        """`operators`, then `named.operators`: all that launched kernels."""
-        return joined(self.operators, self.named.operators)
-
-    @cached_property
-    def named(self) -> Named:
-        """What launched the kernels in CUDA graphs, as far as it is known."""
-        return named(self.recording, self.gpu_work)
+    def _in_graphs(self) -> tuple[pandas.DataFrame, np.ndarray]:
+        return ranges_in_graphs(self.recording, self.gpu_work)
 
     @cached_property
     def nested_operators(self) -> Nested:
@@ -128,8 +123,8 @@ class Rank:
         kernels["sharing"] = kernels.groupby("correlation")["name"].transform("size").where(kernels["delay"].notna())
         step = innermost(self.steps, kernels["call_begin"])
         kernels["step"] = np.append(self.steps["step"].to_numpy(), -1)[step]
-        in_graphs, place = self.named.range >= 0, self.named.range + len(self._ranges)
-        kernels["range"] = np.where(in_graphs, place, self.nested_ranges.at(kernels["call_begin"]))
+        around, place = self.nested_ranges.at(kernels["call_begin"]), self._in_graphs[1]
+        kernels["range"] = np.where(place >= 0, place + len(self._ranges), around)
         if any(share > DOUBTFUL for _, share in self.impossible_times.values()):
             kernels[["call_begin", "call_duration", "delay", "sharing"]] = np.nan
         return kernels.drop(columns=["category", "pid", "tid", "cut_us", "note", "twin"], errors="ignore")

@@ -78,20 +78,20 @@ def aligned(ours: tuple[str, ...], theirs: tuple[str, ...]) -> np.ndarray:
         return np.arange(len(ours))
     mine, others = np.split(pandas.factorize(pandas.Series(ours + theirs))[0], [len(ours)])
     twin = np.full(len(mine), -1)
-    worth = np.where(mine[:, None] == others, np.int8(2), np.int8(-1))
     gaps = np.arange(len(others) + 1)
     score = np.zeros((len(mine) + 1, len(gaps)), dtype=np.int32)  # of each beginning of ours with each of theirs
     score[0] = -gaps
-    for row, pairs in enumerate(worth):
+    for row, name in enumerate(mine):
         best = score[row] - 1
-        best[1:] = np.maximum(best[1:], score[row, :-1] + pairs)
+        best[1:] = np.maximum(best[1:], score[row, :-1] + np.where(others == name, 2, -1))
         score[row + 1] = np.maximum.accumulate(best + gaps) - gaps
-    row, column = worth.shape
-    while row and column:
-        if score[row, column] == score[row - 1, column - 1] + worth[row - 1, column - 1]:
+    row, column = len(mine) - 1, len(others) - 1
+    while row >= 0 and column >= 0:
+        same = mine[row] == others[column]
+        if score[row + 1, column + 1] == score[row, column] + (2 if same else -1):
+            twin[row] = column if same else -1
             row, column = row - 1, column - 1
-            twin[row] = column if worth[row, column] > 0 else -1
-        elif score[row, column] == score[row - 1, column] - 1:
+        elif score[row + 1, column + 1] == score[row, column + 1] - 1:
             row -= 1
         else:
             column -= 1

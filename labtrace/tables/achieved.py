@@ -93,22 +93,22 @@ def achieved(rank: Rank) -> pandas.DataFrame:
     """
     if not rank.on_cpu:
         rank.check_gpu()
-    if not (rank.launchers["inputs"] >= 0).any():
+    host, read, outputs = _calls(rank)
+    if host.empty:
         raise TraceError(
             f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
             '("Input Dims"). Record with torch.profiler.profile(record_shapes=True), or labkit.record(shapes=True).'
         )
-    host, read, outputs = _calls(rank)
     took = "own" if rank.on_cpu else "own_gpu"
     working = host["name"].isin(COUNTED) if rank.on_cpu else host["own_gpu"] > 0  # not operators that only call others
-    worked = host[working].groupby(ONE_KIND).agg(size=(took, "size"), us=(took, "sum"), tf32=("tf32_us", "sum"))
+    worked = host[working].groupby(ONE_KIND).agg(count=("count", "sum"), us=(took, "sum"), tf32=("tf32_us", "sum"))
     rows = []
     for (name, place, caller), count, us, tf32_us in worked.itertuples(name=None):
         inputs = read[place]
         work = work_of(name, inputs, read[caller] if caller >= 0 else None, outputs)
         rows.append((name, _shapes(inputs), _dtype_name(inputs), count, us, work.flops, work.bytes_moved, tf32_us))
     columns = ["name", "inputs", "dtype", "count", "us", "flops", "bytes", "tf32_us"]
-    table = pandas.DataFrame(rows, columns=columns).astype({"flops": float, "bytes": float})
+    table = pandas.DataFrame(rows, columns=columns).astype({"flops": float, "bytes": float, "count": int})
     by = ["name", "inputs", "dtype", "flops", "bytes"]
     table = table.groupby(by, dropna=False, as_index=False)[["count", "us", "tf32_us"]].sum()[columns]
     seconds = table["us"] / 1e6 / table["count"]

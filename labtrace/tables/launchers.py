@@ -19,28 +19,25 @@ PLACES = {"module": r"^nn\.Module: ", "line": r"^(?!(?:.*/)?(?:torch|triton)/).*
 
 def kernels_by_operator(rank: Rank) -> pandas.DataFrame:
     """One row a kernel name and what launched it."""
-    host, kernels, named, twin = rank.launchers, rank.kernels, rank.named.operator, rank.recording.twin
-    ours = np.append(operators_around(rank.operators, rank.nested_operators), -1)[kernels["call"]]
-    place = np.where(named >= 0, named + len(rank.operators), ours)
-    shapes = np.array([*map(shapes_of, rank.recording.inputs), ""], dtype=object)
-    launchers = {
-        "operator": np.append(host["name"], NOWHERE)[place],
-        "inputs": shapes[np.append(host["inputs"], -1)[place]],
-        "range": np.append(rank.ranges["name"], NOWHERE)[kernels["range"]],
-    }
-    for column, pattern in PLACES.items():
-        launchers[column] = _python(rank, pattern, kernels["call"])
-        if twin is not None:
-            calls = rank.gpu_work["twin"]
-            launchers[column] = np.where(calls >= 0, _python(twin, pattern, calls), launchers[column])
-    by = kernels[["kind", "name", "duration"]].assign(**launchers).groupby(["kind", "name", *launchers])
-    table = by["duration"].agg(count="size", total_us="sum", mean_us="mean").reset_index()
+    kernels, twin = rank.kernels, rank.recording.twin
+    found = launchers(rank, kernels["call"])
+    if twin is not None:
+        found = found.where(rank.gpu_work["twin"] < 0, launchers(twin, rank.gpu_work["twin"]))
+    found.insert(2, "range", np.append(rank.ranges["name"], NOWHERE)[kernels["range"]])
+    table = kernels[["kind", "name", "duration"]].join(found).groupby(["kind", "name", *found])
+    table = table["duration"].agg(count="size", total_us="sum", mean_us="mean").reset_index()
     table["share_of_busy"] = share(table["total_us"], rank.busy.length)
     return table.sort_values("total_us", ascending=False, kind="stable", ignore_index=True)
 
 
-def _python(rank: Rank, pattern: str, calls: pandas.Series) -> np.ndarray:
-    """The innermost of Python's functions that fit the pattern at each of these places in `Rank.operators`."""
-    events = rank.recording.events
-    python = events[(events["category"] == PYTHON) & matching(events["name"], pattern)].reset_index(drop=True)
-    return Nested(python).names_at(np.append(rank.operators["begin"], np.nan)[calls])
+def launchers(rank: Rank, calls: pandas.Series) -> pandas.DataFrame:
+    """What is around each of these places in `Rank.operators`: operator, inputs, module and line; -1 is no place."""
+    host, events = rank.operators, rank.recording.events
+    operator = np.append(operators_around(host, rank.nested_operators), -1)[calls]
+    shapes = np.array([*map(shapes_of, rank.recording.inputs), ""], dtype=object)
+    found = {"operator": np.append(host["name"], NOWHERE)[operator]}
+    found["inputs"] = shapes[np.append(host["inputs"], -1)[operator]]
+    for column, pattern in PLACES.items():
+        python = events[(events["category"] == PYTHON) & matching(events["name"], pattern)].reset_index(drop=True)
+        found[column] = Nested(python).names_at(np.append(host["begin"], np.nan)[calls])
+    return pandas.DataFrame(found, calls.index)

@@ -7,17 +7,17 @@ import pandas
 
 from labtrace.events.dialects import OPERATORS, matching
 from labtrace.events.graphs import operators_around
-from labtrace.events.intervals import Nested, Nesting
+from labtrace.events.intervals import Nesting
 from labtrace.events.rank import Rank
 from labtrace.tables.gpu import share
 
 
 def operators(rank: Rank) -> pandas.DataFrame:
     """One row a name of an operator or CUDA call."""
-    every = times(rank)
+    every = times(rank).dropna(subset="count").astype({"count": int})
     table = every.groupby(["name", "kind"])
     table = table.agg(
-        count=("own", "size"),
+        count=("count", "sum"),
         self_us=("own", "sum"),
         total_us=("duration", "sum"),
         gpu_self_us=("own_gpu", "sum"),
@@ -30,37 +30,48 @@ def operators(rank: Rank) -> pandas.DataFrame:
 
 
 def times(rank: Rank, kernels: str = "") -> pandas.DataFrame:
-    """`Rank.launchers` with these columns as well. Only work whose name contains the pattern `kernels` counts.
+    """`Rank.operators` with these columns as well. Only work whose name contains the pattern `kernels` counts.
+
+    Then come those of `Recording.twin`, as often as replays launched them again, without time of the host.
 
     | column | unit | meaning |
     |---|---|---|
     | kind | | "operator" or "CUDA call" |
+    | count | | 1, or the replays, NaN without a kernel in them |
     | own | microseconds | the host's time in it without its children |
     | own_gpu | microseconds | of the work on the GPU that it launched itself, an operator also through its calls |
     | all_gpu | microseconds | of that work and of the work that its children launched |
     """
-    host = rank.launchers
-    gpu = _gpu_time(rank, rank.gpu_work[matching(rank.gpu_work["name"], kernels)])
-    outer = operators_around(rank.operators, rank.nested_operators)
+    work, twin = rank.gpu_work[matching(rank.gpu_work["name"], kernels)], rank.recording.twin
+    if twin is None:
+        return _times(rank, _gpu_time(rank, work)).assign(count=1)
+    ours, named = work[work["twin"] < 0], work[work["twin"] >= 0]
+    again, launched = (np.bincount(named["twin"], us, len(twin.operators)) for us in (named["duration"], None))
+    replayed, replays, calls = (_times(twin, gpu) for gpu in (again, launched, launched > 0))
+    earlier = np.where(replayed["inputs"] >= 0, len(rank.recording.inputs) - len(twin.recording.inputs), 0)
+    replayed = replayed.assign(own=0.0, duration=0.0, inputs=replayed["inputs"] + earlier)
+    replayed["count"] = (replays["all_gpu"] / calls["all_gpu"]).where(replayed["kind"] == "operator")
+    return pandas.concat([_times(rank, _gpu_time(rank, ours)).assign(count=1), replayed], ignore_index=True)
+
+
+def _times(rank: Rank, gpu: np.ndarray) -> pandas.DataFrame:
+    """`times` of a rank's own operators, which themselves launched work of this GPU time."""
+    host, outer = rank.operators, operators_around(rank.operators, rank.nested_operators)
     own, all_gpu = np.zeros(len(host)), np.zeros(len(host))
-    again = [(rows + len(outer), nesting) for rows, nesting in Nested(rank.named.operators).threads]
-    for rows, nesting in [*rank.nested_operators.threads, *again]:
+    for rows, nesting in rank.nested_operators.threads:
         own[rows] = nesting.own_time()
         all_gpu[rows] = _with_children(nesting, gpu[rows])
-    calls = np.flatnonzero((rank.operators["category"] != OPERATORS) & (outer >= 0))
+    calls = np.flatnonzero((host["category"] != OPERATORS) & (outer >= 0))
     own_gpu = gpu + np.bincount(outer[calls], weights=gpu[calls], minlength=len(host))
-    kind = host["category"].map({OPERATORS: "operator"}).fillna("CUDA call")
-    replayed = host.index >= len(outer)  # no host called them again
-    own[replayed], duration = 0.0, host["duration"].mask(replayed, 0.0)
-    return host.assign(kind=kind, duration=duration, own=own, own_gpu=own_gpu, all_gpu=all_gpu)
+    kind = np.where(host["category"] == OPERATORS, "operator", "CUDA call")
+    return host.assign(kind=kind, own=own, own_gpu=own_gpu, all_gpu=all_gpu)
 
 
 def _gpu_time(rank: Rank, work: pandas.DataFrame) -> np.ndarray:
-    """The GPU time of this work that each row of `Rank.launchers` launched itself.
+    """The GPU time of this work that each row of `rank.operators` launched itself.
 
-    A kernel in a graph belongs to the operator that `Rank.named` has for it. Any other belongs to the call with its
-    correlation. If that is not in the trace it belongs to the operator with its External id, unless this began after
-    the kernel did: some versions number operators and calls independently.
+    A kernel belongs to the call with its correlation. If that is not in the trace it belongs to the operator with its
+    External id, unless this began after the kernel did: some versions number operators and calls independently.
     """
     host = rank.operators
     identified = host[(host["category"] == OPERATORS) & (host["external"] > 0)].drop_duplicates("external")
@@ -68,10 +79,8 @@ def _gpu_time(rank: Rank, work: pandas.DataFrame) -> np.ndarray:
     by_id = work["external"].map(places).fillna(-1).astype(int).to_numpy()
     began = np.append(host["begin"].to_numpy(), np.inf)[by_id]
     place = np.where(work["call"] >= 0, work["call"], np.where(began <= work["begin"], by_id, -1))
-    named = rank.named.operator[work.index]
-    place = np.where(named >= 0, named + len(host), place)
     known = place >= 0
-    return np.bincount(place[known], weights=work["duration"][known], minlength=len(rank.launchers))
+    return np.bincount(place[known], weights=work["duration"][known], minlength=len(host))
 
 
 def _with_children(nesting: Nesting, times: np.ndarray) -> np.ndarray:

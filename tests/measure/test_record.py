@@ -3,7 +3,7 @@
 import copy
 import gzip
 import json
-from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -113,21 +113,18 @@ def test_a_step_s_operations_are_those_of_its_passes(tiny, batch):
 def test_annotations_are_exported_by_pytorch_and_read_as_ranges(step, batch, tmp_path, monkeypatch):
     """A kernel in PyTorch's own export: no driver here can annotate one."""
     export = pytest.importorskip("torch.profiler._chrome_trace_export")  # of PyTorch 2.12 and later
-    kernel = {"device_id": 0, "resource_id": 7, "type": "kernel", "name": "gemm", "duration": 5000, "activity_type": 1}
-    kernel |= {"metadata_json": '"stream": 7, "correlation": 3, "graph node id": 12884901893', "linked_activity": None}
-    monkeypatch.setattr(record.ANNOTATIONS, "get_kernel_annotations", lambda: {12884901893: [{"name": "layers.0"}]})
+    exported, node = export.export_chrome_trace, 3 << 32 | 5
+    monkeypatch.setattr(record.ANNOTATIONS, "get_kernel_annotations", lambda: {node: [{"name": "layers.0"}]})
 
     def with_kernel(results, *arguments):
-        last = max(act.timestamp() + act.duration() for act in results.trace_activities())
-        numbers = dict.fromkeys(("flow_id", "flow_type", "linked_correlation_id", "correlation_id"), 0)
-        found = {**kernel, **numbers, "timestamp": last, "flow_start": False}
-        act = SimpleNamespace(**{name: (lambda value=value: value) for name, value in found.items()})
-        more = SimpleNamespace(
-            trace_activities=lambda: [*results.trace_activities(), act], trace_start_ns=results.trace_start_ns
-        )
+        found = {"device_id": 0, "resource_id": 7, "type": "kernel", "name": "gemm", "duration": 5000, "flow_id": 0}
+        found |= {"linked_correlation_id": 0, "linked_activity": None, "timestamp": results.trace_start_ns()}
+        found["metadata_json"] = f'"stream": 7, "correlation": 3, "graph node id": {node}'
+        kernel = MagicMock(**{f"{name}.return_value": value for name, value in found.items()})
+        more = MagicMock(wraps=results)
+        more.trace_activities = lambda: [*results.trace_activities(), kernel]
         return exported(more, *arguments)
 
-    exported = export.export_chrome_trace
     monkeypatch.setattr(export, "export_chrome_trace", with_kernel)
     trace = labkit.Trace(labkit.record(step, batch(), tmp_path / "trace.json", steps=1))
     assert trace.stamp["steps"] == 1 and trace.kernels("operator")["range"].tolist() == ["layers.0"]
