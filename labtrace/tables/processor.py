@@ -172,7 +172,8 @@ def typical_steps(rank: Rank) -> pandas.DataFrame:
 def typical_work(rank: Rank) -> pandas.DataFrame:
     """The `stretches` of the `typical_steps` or, if no step is marked, of the recording.
 
-    Where an operator's call stalled, us is what the same one takes in the median of the steps.
+    Where a call of an operator stalled, us is what the same one takes in the median of the steps. So it is of stretches
+    without an operator if others had the cores: or else a script may sleep there, or save, in every fifth step.
     """
     work, steps = stretches(rank), typical_steps(rank)
     inside = Union(steps["begin"], steps["end"]).covered(work["begin"], work["end"]) > work["us"] / 2
@@ -180,7 +181,8 @@ def typical_work(rank: Rank) -> pandas.DataFrame:
     of_step = work.groupby([innermost(steps, work["begin"]), "name"])["us"]
     same = [work["name"], of_step.transform("size"), of_step.cumcount()]  # in steps that run the operator as often
     usual = work.groupby(same)["us"].transform("median")
-    stalled = (work["us"] > np.maximum(LONG_STEP * usual, usual + LONGEST_LAUNCH_US)) & (work["name"] != "")
+    stalled = work["us"] > np.maximum(LONG_STEP * usual, usual + LONGEST_LAUNCH_US)
+    stalled &= (work["name"] != "") | (_without_core(rank)[0] > MOST_TAKEN)
     stalled &= ~work["kind"].isin([DATA, COMMUNICATION]) & (stalled.groupby(same).transform("mean") <= MOST_LONG)
     return work.assign(us=work["us"].where(~stalled, usual))
 
@@ -193,8 +195,9 @@ def _left_out(rank: Rank) -> str:
         parts.append(f"Left out: {len(steps)} of {len(rank.steps)} steps, {part:.0%} of the recorded time.")
     stalls = (work["end"] - work["begin"] - work["us"])[lambda us: us > 0]
     if len(stalls):
-        part, longest = stalls.sum() / (work["us"].sum() + stalls.sum()), work["name"][stalls.idxmax()]
-        parts.append(f"Left out: stalls of {len(stalls)} calls, such as {longest}, {part:.0%} of the time.")
+        part, longest = stalls.sum() / (work["us"].sum() + stalls.sum()), work.loc[stalls.idxmax()]
+        such_as = longest["name"] or longest["kind"]
+        parts.append(f"Left out: {len(stalls)} stalls, such as in {such_as}, {part:.0%} of the time.")
     return " ".join(parts)
 
 
