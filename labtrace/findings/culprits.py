@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from labtrace.events import host
-from labtrace.events.dialects import CALLS, OPERATORS, SYNCHRONISING, matching
+from labtrace.events.dialects import CALLS, OPERATORS, SYNCHRONISING, fine_kinds, matching
 from labtrace.events.host import filled_by
 from labtrace.events.intervals import Nested, innermost
 from labtrace.events.rank import Rank
@@ -41,6 +41,7 @@ class TopKernel(NamedTuple):
 
     Attributes:
         name: whole, as in the recording.
+        kinds: what each of the kernels does, as `labtrace.events.dialects.fine_kinds`.
         ours: which of the kernels have this name.
         share: of the time of all kernels, from 0 to 1.
         text: its name, how often a step it runs, whether few of its calls take much of the time, or it has few blocks.
@@ -49,6 +50,7 @@ class TopKernel(NamedTuple):
     """
 
     name: str
+    kinds: pandas.Series
     ours: pandas.Series
     share: float
     text: str
@@ -157,14 +159,9 @@ def when(rank: Rank) -> str:
     return f", in {len(many)} of {len(steps)} steps" if len(many) <= len(steps) / 2 else ""
 
 
-def top_kernel(rank: Rank, kernels: pandas.DataFrame, kinds: pandas.Series) -> TopKernel:
-    """The kernel that takes most of the time.
-
-    Args:
-        rank: the recording.
-        kernels: of it, with name, step, duration and blocks_per_sm.
-        kinds: what each of them does, as `labtrace.events.dialects.fine_kinds`.
-    """
+def top_kernel(rank: Rank, kernels: pandas.DataFrame) -> TopKernel:
+    """The kernel that takes most of the time, of these, with the columns of `Rank.kernels`."""
+    kinds = fine_kinds(kernels)
     us = kernels[~kinds.isin(["communication", "copies"])].groupby("name", sort=False)["duration"].sum()
     name = str(us.idxmax()) if len(us) else ""
     ours = kernels["name"] == name
@@ -177,7 +174,9 @@ def top_kernel(rank: Rank, kernels: pandas.DataFrame, kinds: pandas.Series) -> T
         text += f", whose blocks fill {blocks:.0%} of the multiprocessors"
     other = (kinds[ours] == "pointwise and other").all() and not re.search(FUSED, name)
     share = lasting.sum() / (kernels["duration"].sum() or np.nan)
-    return TopKernel(name, ours, share, text, blocks, bool(share > KERNEL_SHARE and (blocks < FEW_BLOCKS or other)))
+    return TopKernel(
+        name, kinds, ours, share, text, blocks, bool(share > KERNEL_SHARE and (blocks < FEW_BLOCKS or other))
+    )
 
 
 def searches(rank: Rank, kernels: pandas.DataFrame) -> np.ndarray:
