@@ -71,7 +71,7 @@ def second(named: list[Candidate], played: Remedies, bound: str) -> list[Candida
     alike = {host.WAITS} | ({COMMUNICATION} if played.mixed else set())
     if first.cause in (PAUSES, *COMPUTE) or first.cause not in CAUSES:
         alike |= set(COMPUTE)
-    worthwhile = [one for one in others if one.cause not in alike and one.times >= LEAST_SECOND and not played.start_up]
+    worthwhile = [one for one in others if one.cause in CAUSES.keys() - alike and one.times >= LEAST_SECOND]
     return [one for one in worthwhile if not one.halved or bound in ("several", "compute")][:1]
 
 

@@ -28,7 +28,8 @@ NEARLY_ALL = 0.9  # of the idle time: in steps that hold so much of it the cause
 LEAST_STEPS = 4  # with fewer nobody can say how often something comes
 TAIL, TAIL_SHARE, LEAST_CALLS = 10.0, 0.3, 20  # calls that take so many times the median, and so much of the time
 KERNEL_SHARE = 0.4  # of the time of all kernels: one that takes more is named
-FEW_BLOCKS = 0.5  # blocks for each multiprocessor: with fewer most of the GPU has nothing to do
+FEW_BLOCKS = 0.5  # blocks for each multiprocessor: with fewer most of the GPU has nothing to do,
+LONG_US = 20.0  # which matters in a kernel that is longer: a short one has little work
 CONVOLUTION = r"^aten::(?:cudnn|miopen)_convolution|^aten::convolution_backward"
 LOADING = r"^(?:data$|enumerate\(DataLoader\))"
 TORCHS_OWN = r"(?:^|/)torch/|torchinductor_|nn\.Module: |<built-in"  # the caller says more
@@ -165,7 +166,8 @@ def top_kernel(rank: Rank, kernels: pandas.DataFrame) -> TopKernel:
     us = kernels[~kinds.isin(["communication", "copies"])].groupby("name", sort=False)["duration"].sum()
     name = str(us.idxmax()) if len(us) else ""
     ours = kernels["name"] == name
-    lasting, blocks = kernels["duration"][ours], float(kernels["blocks_per_sm"][ours].median())
+    lasting = kernels["duration"][ours]
+    blocks = float(kernels["blocks_per_sm"][ours & (kernels["duration"] > LONG_US)].median())
     slow = lasting[lasting > TAIL * lasting.median()] if len(lasting) >= LEAST_CALLS else lasting[:0]
     text = f"{short(name)}, {_a_step(rank, kernels['step'][ours])}"
     if (tail := slow.sum() / lasting.sum()) > TAIL_SHARE:

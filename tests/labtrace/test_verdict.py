@@ -92,9 +92,7 @@ def test_what_is_before_the_gpu_s_first_work_is_told(host_us, told, load):
     for number in range(10):
         trace.launch(host_us + 10 * number, host_us + 20 + 200 * number, 199)
     found = verdict(load(trace))
-    said = (
-        "82% of the recorded step is before the GPU's first work or after its last, mostly filled by prepare; of the "
-    )
+    said = "82% of the recorded step is before or after the GPU's work, mostly filled by prepare; of the "
     assert found["verdict"].startswith(f"{said}rest, the GPU is busy" if told else "The GPU is busy")
     assert (found["bound_by"] == "unknown") == told
 
