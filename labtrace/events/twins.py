@@ -10,6 +10,7 @@ as many put in and a tenth of the names changed 42 % of its pairs are right, and
 from __future__ import annotations
 
 import functools
+import os
 from collections import Counter
 from dataclasses import replace
 
@@ -73,10 +74,12 @@ def twins(rank: Rank, other: Rank) -> np.ndarray:
 @functools.lru_cache
 def aligned(ours: tuple[str, ...], theirs: tuple[str, ...]) -> np.ndarray:
     """For each of our names the place of its twin, which has the same name, or -1."""
-    if ours == theirs:
-        return np.arange(len(ours))
-    mine, others = np.split(pandas.factorize(pandas.Series(ours + theirs))[0], [len(ours)])
-    twin = np.full(len(mine), -1)
+    first = len(os.path.commonprefix([ours, theirs]))  # most of a step needs no table
+    last = len(os.path.commonprefix([ours[first:][::-1], theirs[first:][::-1]]))
+    numbers, end = pandas.factorize(pandas.Series(ours + theirs))[0], len(ours) - last
+    mine, others = numbers[first:end], numbers[len(ours) + first : len(numbers) - last]
+    twin = np.append(np.arange(end), np.arange(len(theirs) - last, len(theirs)))
+    twin[first:end] = -1
     gaps = np.arange(len(others) + 1)
     score = np.zeros((len(mine) + 1, len(gaps)), dtype=np.int32)  # of each beginning of ours with each of theirs
     score[0] = -gaps
@@ -88,7 +91,7 @@ def aligned(ours: tuple[str, ...], theirs: tuple[str, ...]) -> np.ndarray:
     while row >= 0 and column >= 0:
         same = mine[row] == others[column]
         if score[row + 1, column + 1] == score[row, column] + (2 if same else -1):
-            twin[row] = column if same else -1
+            twin[first + row] = first + column if same else -1
             row, column = row - 1, column - 1
         elif score[row + 1, column + 1] == score[row, column + 1] - 1:
             row -= 1
