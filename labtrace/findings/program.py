@@ -53,7 +53,8 @@ class Program:
     @cached_property
     def channels_first(self) -> bool:
         """Whether it has layers for which channels_last copies more than it saves."""
-        names = pandas.concat([self.rank.operators["name"], self.kernels["name"]])
+        ranks = filter(None, (self.rank, self.rank.recording.twin))  # a twin has the operators of graphs
+        names = pandas.concat([*(rank.operators["name"] for rank in ranks), self.kernels["name"]])
         return bool(matching(names, CHANNELS_FIRST).any())
 
     def mostly(self, kind: str, pattern: str) -> bool:
