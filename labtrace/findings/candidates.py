@@ -65,14 +65,11 @@ def candidates(played: Remedies) -> list[Candidate]:
     return sorted(found, key=lambda one: one.weight, reverse=True)
 
 
-def second(named: list[Candidate], played: Remedies, bound: str) -> list[Candidate]:
-    """The remedy to name after the first, if it brings enough and is of another kind, in a list."""
-    first, *others = named
+def second(named: list[Candidate], played: Remedies) -> list[Candidate]:
+    """What else can go altogether, if it brings enough, in a list."""
     alike = {host.WAITS} | ({COMMUNICATION} if played.mixed else set())
-    if first.cause in (PAUSES, *COMPUTE) or first.cause not in CAUSES:
-        alike |= set(COMPUTE)
-    worthwhile = [one for one in others if one.cause in CAUSES.keys() - alike and one.times >= LEAST_SECOND]
-    return [one for one in worthwhile if not one.halved or bound in ("several", "compute")][:1]
+    others = [one for one in named[1:] if one.cause in CAUSES.keys() - alike and not one.halved]
+    return [one for one in others if one.cause != PAUSES and one.times >= LEAST_SECOND][:1]
 
 
 def _causes(played: Remedies) -> list[Candidate]:

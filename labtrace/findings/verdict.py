@@ -131,7 +131,7 @@ def _verdict(played: Remedies, bound: str, of_rest: bool) -> tuple[str, str]:
         text += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
     else:
         text += f": {named[0].advice} could bring {named[0].worth('this time')}"
-        for one in () if of_rest or played.start_up else second(named, played, bound):
+        for one in () if of_rest or played.start_up else second(named, played):
             text += f", and {one.without(played.rank)} {one.worth(one.cause)}"
     if (slower := evidence.slower(played.table)) and (times := played.faster(slower.times)) > 1 + LEAST_GAIN:
         first = SLOWER
