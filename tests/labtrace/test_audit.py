@@ -9,12 +9,6 @@ from synthetic_trace import SyntheticTrace, on_a_cpu, two_ranks, two_streams
 
 from labtrace.trace import Trace
 
-
-@pytest.mark.parametrize("make", [two_streams, on_a_cpu, lambda: two_ranks()[0]])
-def test_nothing_is_found_in_a_sound_recording(tmp_path, make):
-    assert Trace(make().save(tmp_path / "trace.json")).audit().empty
-
-
 FAULTS = [
     (lambda trace: trace.call(400), "launches whose kernel is missing", "temporal"),
     (lambda trace: trace.kernel(800, 10), "whose launch is missing", "queue"),
@@ -64,11 +58,6 @@ def busy(begin=0):
     return trace
 
 
-def test_kernels_of_the_step_before_the_first_touch_no_table(tmp_path):
-    trace = Trace(busy().save(tmp_path / "trace.json"))
-    assert trace.audit().empty and "not sound" not in trace.summary()["why"].item()
-
-
 WAITS = [("cudaDeviceSynchronize", 2), ("hipMemcpyWithStream", 1), ("cuStreamSynchronize", 2), ("urQueueFinish", 1)]
 
 
@@ -100,15 +89,6 @@ def test_kernels_an_hour_after_all_calls_have_another_clock(tmp_path):
         ["events a minute or more away from all others: a wrong time", 20]
     ]
     assert opened.summary()["bound_by"].item() == "unknown"
-
-
-def test_a_wait_for_one_of_two_streams_says_nothing_of_the_other(tmp_path):
-    trace = SyntheticTrace()
-    trace.launches(20, 0, 10, 30, every=1000)
-    trace.launches(20, 5, 500, 300, every=1000, stream=20)  # after the next call
-    for number in range(20):
-        trace.call(1000 * number + 40, 20, "cudaStreamSynchronize")
-    assert Trace(trace.save(tmp_path / "trace.json")).audit().empty
 
 
 def starts(late_us, name="cudaLaunchKernel"):
@@ -165,18 +145,47 @@ LOST = {
 
 @pytest.mark.parametrize("lost", LOST.values(), ids=LOST)
 def test_kernels_that_replays_of_a_graph_lost_are_found(tmp_path, lost):
-    assert Trace(graphs().save(tmp_path / "trace.json")).audit().empty
     found = Trace(graphs(lost).save(tmp_path / "trace.json"))
     (row,) = found.audit().to_dict("records")
     assert row["events"] == len(lost) and "missing in replays of a graph" in row["what"]
     assert (found.summary()["bound_by"].item() == "unknown") == (len(lost) > 20)
 
 
-def test_a_smaller_graph_in_each_step_is_another_graph(tmp_path):
+def a_smaller_graph_too():
     trace = graphs()
     for step in range(10):
         replay(trace, 3000 * step + 2080, range(20), 40)
-    assert Trace(trace.save(tmp_path / "trace.json")).audit().empty
+    return trace
+
+
+def a_wait_for_one_of_two_streams():
+    trace = SyntheticTrace().launches(20, 0, 10, 30, every=1000)
+    trace.launches(20, 5, 500, 300, every=1000, stream=20)  # after the next call
+    for number in range(20):
+        trace.call(1000 * number + 40, 20, "cudaStreamSynchronize")
+    return trace
+
+
+def dependent_launches():
+    """Each kernel begins 4 us before the one before it ends."""
+    return SyntheticTrace().launches(20, 0, 300, 24, every=10, gpu_every=20)
+
+
+SOUND = [
+    two_streams,
+    on_a_cpu,
+    lambda: two_ranks()[0],
+    busy,
+    graphs,
+    a_smaller_graph_too,
+    a_wait_for_one_of_two_streams,
+]
+
+
+@pytest.mark.parametrize("make", [*SOUND, dependent_launches])
+def test_nothing_is_found_in_a_sound_recording(load, make):
+    trace = load(make())
+    assert trace.audit().empty and "not sound" not in trace.summary()["why"].item()
 
 
 def test_the_profilers_own_warnings_are_shown(tmp_path):

@@ -361,10 +361,3 @@ def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
     alone = Trace(tmp_path / "0.json")
     assert alone.audit()["tables"].tolist() == [""], "a file by itself is sound"
     assert alone.communication()["ranks"].item() == "1 of 8" and "no file" not in alone.summary()["why"].item()
-
-
-def test_kernels_that_overlap_by_microseconds_are_dependent_launches(load):
-    trace = SyntheticTrace()
-    for i in range(20):
-        trace.launch(10 * i, 300 + 20 * i, 24)  # each begins 4 us before the one before it ends
-    assert load(trace).audit().empty
