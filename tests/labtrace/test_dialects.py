@@ -123,10 +123,10 @@ def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, 
             table()
 
 
-@pytest.mark.parametrize(
-    ("category", "told"),
-    [(None, "no category"), ("", "no category"), ("mtia_ccp_events", "mtia_ccp_events"), ("python_function", None)],
-)
+DEVICES = {None: "no category", "": "no category", "mtia_ccp_events": "mtia_ccp_events", "python_function": None}
+
+
+@pytest.mark.parametrize(("category", "told"), DEVICES.items())
 def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, told):
     """Ascend's events on its device have no category."""
     trace = on_the_host(("aten::add", 0, 20))
