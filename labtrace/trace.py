@@ -105,10 +105,8 @@ class Trace:
             TraceError: no kernel of a CUDA graph in this recording has a twin in the other one.
             LabError: a rank is missing there.
         """
-        theirs = (
-            other.ranks if len(self.ranks) + len(other.ranks) > 2 else dict.fromkeys(self.ranks, *other.ranks.values())
-        )
-        named = copy.copy(self)
+        named, alone = copy.copy(self), len(self.ranks) == len(other.ranks) == 1
+        theirs = dict.fromkeys(self.ranks, *other.ranks.values()) if alone else other.ranks
         named.ranks = ByRank({number: Rank(named_by(rank, theirs[number])) for number, rank in self.ranks.items()})
         return named
 
@@ -248,10 +246,10 @@ class Trace:
 
         Args:
             by: "name" for a row of each name, "kind" for a row of each kind, without `name`, "operator" for a row of
-                each name and what launched it: `operator`, its `inputs`, `range`, `module` and `line` (of Python's, if
-                recorded with_stack=True; in the backward pass, of the call of it), or "memory" for a row of
-                each memory operation. In place of `kind` and `name` these have `operation` (DtoD, HtoD, DtoH, Memset,
-                ...) and `pageable`, whether the host's memory was not pinned.
+                each name and what launched it, or "memory" for a row of each memory operation. In place of `kind` and
+                `name` the last have `operation` (DtoD, HtoD, DtoH, Memset, ...) and `pageable`, whether the host's
+                memory was not pinned. By operator there are also the columns `operator`, its `inputs`, `range` and, of
+                a recording with_stack=True, `module` and `line`: in the backward pass, of the call of `backward`.
         """
         table_of = {"name": gpu.kernels_by_name, "kind": gpu.kernels_by_kind, "memory": gpu.memory_operations}
         table_of |= {"operator": launchers.kernels_by_operator}
@@ -333,7 +331,8 @@ class Trace:
         | gpu_self_us | microseconds | of the work on the GPU that it launched itself, whenever it ran |
         | gpu_total_us | microseconds | with that of the operators that it called |
 
-        The last two are NaN if no launch of any kernel is in the trace. The most expensive on the host come first.
+        The last two are NaN if no launch of any kernel is in the trace. The most expensive on the host come first. An
+        operator in a CUDA graph (`named_by`) takes no time there, and its count is that of the replays.
         """
         return self._table(operators.operators)
 
@@ -364,6 +363,7 @@ class Trace:
 
         These are the ranges of labkit, without "labkit: ", and your ranges (`torch.profiler.record_function`). A trace
         without labkit's ranges also has those that PyTorch marks: of the DataLoader, the optimiser and collectives.
+        Ranges in a CUDA graph (`named_by`) are counted, and take no time on the host.
 
         | column | unit | meaning |
         |---|---|---|

@@ -90,17 +90,17 @@ def _all_late(work: pandas.DataFrame, calls: pandas.DataFrame) -> bool:
     first = work.iloc[np.searchsorted(work["begin"], end[end - begin > IDLE_US])]
     graphs = calls.index[matching(calls["name"], GRAPH_LAUNCHES)]
     delays = (first["begin"] - first["call_begin"] - first["call_duration"])[~first["call"].isin(graphs)].dropna()
-    return len(delays) >= FEWEST_KERNELS and delays.min() > LATEST_START_US and not waits_end_well(work, calls)
+    waits = calls[matching(calls["name"], f"{WAITS_FOR_DEVICE}|{WAITS_FOR_STREAM}")]
+    return len(delays) >= FEWEST_KERNELS and delays.min() > LATEST_START_US and not waits_end_well(work, waits)
 
 
-def waits_end_well(work: pandas.DataFrame, calls: pandas.DataFrame) -> bool:
+def waits_end_well(work: pandas.DataFrame, waits: pandas.DataFrame) -> bool:
     """Whether the host's waits end just after the work that they waited for, nearly all: then the clocks agree.
 
     Args:
         work: as in `Rank.gpu_work`.
-        calls: as in `Rank.operators`.
+        waits: as in `Rank.synchronisations`.
     """
-    waits = calls[matching(calls["name"], f"{WAITS_FOR_DEVICE}|{WAITS_FOR_STREAM}")]
     known = work.dropna(subset="call_begin").sort_values("call_begin")
     ended = np.append(np.nan, known["end"].cummax())[np.searchsorted(known["call_begin"], waits["begin"])]
     after = (waits["end"] - ended)[waits["begin"] < ended]  # others had nothing to wait for

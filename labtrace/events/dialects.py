@@ -50,6 +50,7 @@ SYNCHRONISING = (
     r"^(?:cuda|hip|cu)(?:(?:Device|Stream|Event|Ctx)Synchronize|Memcpy(?:WithStream|2D|3D)?)$"
     r"|^ze\w+Synchronize$|^ur(?:QueueFinish|EventWait)$"
 )
+SYNCHRONISE = r"(?:Device|Stream|Ctx)Synchronize$"  # the host does nothing else in these
 # Ranges that PyTorch itself marks; in its first versions as operators.
 PYTORCHS_RANGES = r"enumerate\(DataLoader\)|Optimizer\.(?:step|zero_grad)#|(?:nccl|rccl|gloo|hccl|xccl|mpi|ucc):"
 USERS_RANGES = r"## "  # of a user of PyTorch 1.8 to 1.10, when operators and ranges had one category

@@ -17,12 +17,14 @@ from labtrace.events.dialects import (
     COMMUNICATION,
     COPIES,
     GPU_WORK,
+    GRAPH_LAUNCHES,
     LAUNCHING_CALLS,
     ON_HOST,
     OPERATORS,
     OTHER_CATEGORIES,
     PYTORCHS_RANGES,
     RANGES,
+    SYNCHRONISE,
     USERS_RANGES,
     matching,
 )
@@ -187,6 +189,27 @@ class Rank:
                 f"Choose other steps among {numbers}, or use the whole trace."
             )
         return Rank(replace(self.recording, events=events[on_host | launched]))
+
+    @cached_property
+    def launches(self) -> pandas.DataFrame:
+        """The `calls` that launch kernels: of Intel's GPUs the driver's, if there are no others."""
+        launching = self.calls[matching(self.calls["name"], LAUNCHING_CALLS)]
+        return launching if len(launching) else self.calls[matching(self.calls["name"], APPENDED_LAUNCHES)]
+
+    @cached_property
+    def graph_launches(self) -> pandas.Index:
+        """The places in `operators` of the calls that launch a CUDA graph."""
+        return self.operators.index[matching(self.operators["name"], GRAPH_LAUNCHES)]
+
+    @cached_property
+    def synchronisations(self) -> pandas.DataFrame:
+        """The `operators` in which the host does nothing but wait for a stream or the device."""
+        return self.operators[matching(self.operators["name"], SYNCHRONISE)]
+
+    @cached_property
+    def idle(self) -> Union:
+        """When no stream was busy, between the first and the last GPU activity."""
+        return Union(*self.busy.gaps())
 
     @cached_property
     def captures(self) -> Union:

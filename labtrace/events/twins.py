@@ -17,7 +17,7 @@ import numpy as np
 import pandas
 
 from labtrace.errors import TraceError
-from labtrace.events.dialects import GPU_WORK, GRAPH_LAUNCHES, matching
+from labtrace.events.dialects import GPU_WORK
 from labtrace.events.intervals import innermost
 from labtrace.events.rank import Rank
 from labtrace.events.reading import Recording
@@ -49,9 +49,8 @@ def twins(rank: Rank, other: Rank) -> np.ndarray:
     its turn: the graphs of equal layers are replayed in the order in which they were captured.
     """
     calls, captures, work = other.operators, other.captures, rank.gpu_work
-    graphs = rank.operators.index[matching(rank.operators["name"], GRAPH_LAUNCHES)]
     lost = (work["call"] < 0) & (work["correlation"] > 0) & work["correlation"].duplicated(keep=False)
-    work, found, turn = work[work["call"].isin(graphs) | lost], np.full(len(work), -1), -1
+    work, found, turn = work[work["call"].isin(rank.graph_launches) | lost], np.full(len(work), -1), -1
     part, unit = np.searchsorted(captures.begin, calls["begin"], side="right") - 1, -2 - work["correlation"]
     inside = (calls["note"] != "") & (calls["begin"] < np.append(captures.end, -np.inf)[part])
     launches = pandas.DataFrame({"name": calls["note"], "call": calls.index, "part": part})[inside]

@@ -10,8 +10,6 @@ import numpy as np
 import pandas
 
 from labtrace.events.clocks import DOUBTFUL, FEWEST_KERNELS, OVERLAP_US
-from labtrace.events.dialects import APPENDED_LAUNCHES, GRAPH_LAUNCHES, LAUNCHING_CALLS, matching
-from labtrace.events.intervals import innermost
 from labtrace.events.rank import Rank
 
 # A pause longer than both, the second a share of the recording, separates events with a wrong time from the others.
@@ -91,12 +89,9 @@ def _left_out(rank: Rank) -> list[Finding]:
 
 
 def _launches(rank: Rank) -> list[Finding]:
-    work, calls = rank.gpu_work, rank.calls
+    work, launching = rank.gpu_work, rank.launches
     if work.empty:
         return []
-    launching = calls[matching(calls["name"], LAUNCHING_CALLS)]
-    if launching.empty:  # Intel's, of the driver alone
-        launching = calls[matching(calls["name"], APPENDED_LAUNCHES)]
     captured = rank.captures.covered(launching["begin"], launching["end"]) > 0  # these run nothing
     missing = launching[~captured & ~launching["correlation"].isin(work["correlation"])]
     early = missing[missing["begin"] < work["call_begin"].min()]
@@ -132,9 +127,9 @@ def _graphs(rank: Rank) -> list[Finding]:
     every step has equally many of them. A replay unlike all others is compared with those that share at least half of
     its kernels' names.
     """
-    graphs = rank.operators.index[matching(rank.operators["name"], GRAPH_LAUNCHES)]
-    work = rank.gpu_work[rank.gpu_work["call"].isin(graphs)]
-    step_of = dict(zip(graphs, innermost(rank.steps, rank.operators["begin"][graphs]), strict=True))
+    work = rank.gpu_work[rank.gpu_work["call"].isin(rank.graph_launches)]
+    starts = rank.operators["begin"][rank.graph_launches]
+    step_of = dict(zip(starts.index, np.searchsorted(rank.steps["begin"], starts, side="right") - 1, strict=True))
     steps: dict[frozenset, list[int]] = defaultdict(list)  # of the replays with these kernels
     for call, names in work.groupby("call")["name"]:
         steps[frozenset(Counter(names).items())].append(step_of[call])

@@ -56,12 +56,12 @@ class Candidate(NamedTuple):
         return f"without {CAUSES[host.OTHER].words}{culprits.of_host(rank, host.OTHER)}" if other else self.advice
 
 
-def candidates(rank: Rank, played: Remedies) -> list[Candidate]:
+def candidates(played: Remedies) -> list[Candidate]:
     """What can be named, the largest gain first."""
-    kernel = culprits.top_kernel(rank, played.table, played.kinds)
-    found = [*_causes(rank, played), *_searches(rank, played)]
+    kernel = culprits.top_kernel(played.rank, played.table)
+    found = [*_causes(played), *_searches(played)]
     if kernel.named:  # better than by its kind
-        found = [one for one in found if one.cause not in set(played.kinds[kernel.ours])] + [_of_kernel(played, kernel)]
+        found = [one for one in found if one.cause not in set(kernel.kinds[kernel.ours])] + [_of_kernel(played, kernel)]
     return sorted(found, key=lambda one: one.weight, reverse=True)
 
 
@@ -71,11 +71,11 @@ def second(named: list[Candidate], played: Remedies, bound: str) -> list[Candida
     alike = {host.WAITS} | ({COMMUNICATION} if played.mixed else set())
     if first.cause in (PAUSES, *COMPUTE) or first.cause not in CAUSES:
         alike |= set(COMPUTE)
-    worthwhile = [one for one in others if one.cause not in alike and one.times >= LEAST_SECOND and not played.start_up]
+    worthwhile = [one for one in others if one.cause in CAUSES.keys() - alike and one.times >= LEAST_SECOND]
     return [one for one in worthwhile if not one.halved or bound in ("several", "compute")][:1]
 
 
-def _causes(rank: Rank, played: Remedies) -> list[Candidate]:
+def _causes(played: Remedies) -> list[Candidate]:
     """The causes of the table of remedies. Of two that show through each other one is left."""
     rows = played.rows().query("cause != @host.START_UP").set_index("cause")
     shares = rows["share_of_wall"]
@@ -96,20 +96,20 @@ def _causes(rank: Rank, played: Remedies) -> list[Candidate]:
         weight = share / HARDER if CAUSES[cause].can_go == HALF or share < LEAST_FIRST else share
         if cause in ON_HOST and cause != host.WAITS:
             weight = min(weight, played.idle * played.waits[cause])
-        text = partial(_on_host if cause in ON_HOST else _on_gpu, rank, played, cause)
+        text = partial(_on_host if cause in ON_HOST else _on_gpu, played, cause)
         found.append(Candidate(cause, times, weight, text, played.advice[cause].partition(";")[0], halved))
     return found
 
 
-def _on_host(rank: Rank, played: Remedies, cause: str) -> str:
+def _on_host(played: Remedies, cause: str) -> str:
     if cause == host.WAITS:
-        wait = culprits.usual_wait(rank, played.found)
+        wait = culprits.usual_wait(played.rank, played.found)
         return f"{_idle(played)}, since the host itself waits for it ({wait})"
-    named = f"{CAUSES[cause].words}{culprits.of_host(rank, cause)}{culprits.when(rank)}"
+    named = f"{CAUSES[cause].words}{culprits.of_host(played.rank, cause)}{culprits.when(played.rank)}"
     return f"{_idle(played)}, {mostly(played.waits[cause])} for {named}"
 
 
-def _on_gpu(rank: Rank, played: Remedies, cause: str) -> str:
+def _on_gpu(played: Remedies, cause: str) -> str:
     if cause == PAUSES:
         return f"{_idle(played)}, mostly in the pauses between {len(played.table):,} short kernels"
     if cause in COMPUTE:
@@ -127,9 +127,9 @@ def _of_kernel(played: Remedies, kernel: culprits.TopKernel) -> Candidate:
     return Candidate(kernel.name, times, (1 - 1 / times) / (1.0 if few else HARDER), text, advice, not few)
 
 
-def _searches(rank: Rank, played: Remedies) -> list[Candidate]:
+def _searches(played: Remedies) -> list[Candidate]:
     """Kernels that cuDNN tries to find the fastest, in a list, if there are any."""
-    tried = culprits.searches(rank, played.table)
+    tried = culprits.searches(played.rank, played.table)
     if not tried.any():
         return []
     times, share = played.without_launches(tried), played.lasting[tried].sum() / played.lasting.sum()

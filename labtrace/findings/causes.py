@@ -115,7 +115,7 @@ def _layout(program: Program) -> list[str]:
 
 
 def _why(program: Program) -> str:
-    first = "channels_last copies at instance norm and reflection padding, unless compiled; "
+    first = "channels_last copies at instance norm and reflection padding (slower where it was measured, uncompiled); "
     return first if program.channels_first else ""
 
 

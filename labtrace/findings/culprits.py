@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from labtrace.events import host
-from labtrace.events.dialects import CALLS, OPERATORS, SYNCHRONISING, matching
+from labtrace.events.dialects import CALLS, OPERATORS, SYNCHRONISING, fine_kinds, matching
 from labtrace.events.host import filled_by
 from labtrace.events.intervals import Nested, innermost
 from labtrace.events.rank import Rank
@@ -28,7 +28,8 @@ NEARLY_ALL = 0.9  # of the idle time: in steps that hold so much of it the cause
 LEAST_STEPS = 4  # with fewer nobody can say how often something comes
 TAIL, TAIL_SHARE, LEAST_CALLS = 10.0, 0.3, 20  # calls that take so many times the median, and so much of the time
 KERNEL_SHARE = 0.4  # of the time of all kernels: one that takes more is named
-FEW_BLOCKS = 0.5  # blocks for each multiprocessor: with fewer most of the GPU has nothing to do
+FEW_BLOCKS = 0.5  # blocks for each multiprocessor: with fewer most of the GPU has nothing to do,
+LONG_US = 20.0  # which matters in a kernel that is longer: a short one has little work
 CONVOLUTION = r"^aten::(?:cudnn|miopen)_convolution|^aten::convolution_backward"
 LOADING = r"^(?:data$|enumerate\(DataLoader\))"
 TORCHS_OWN = r"(?:^|/)torch/|torchinductor_|nn\.Module: |<built-in"  # the caller says more
@@ -41,6 +42,7 @@ class TopKernel(NamedTuple):
 
     Attributes:
         name: whole, as in the recording.
+        kinds: what each of the kernels does, as `labtrace.events.dialects.fine_kinds`.
         ours: which of the kernels have this name.
         share: of the time of all kernels, from 0 to 1.
         text: its name, how often a step it runs, whether few of its calls take much of the time, or it has few blocks.
@@ -49,6 +51,7 @@ class TopKernel(NamedTuple):
     """
 
     name: str
+    kinds: pandas.Series
     ours: pandas.Series
     share: float
     text: str
@@ -157,18 +160,14 @@ def when(rank: Rank) -> str:
     return f", in {len(many)} of {len(steps)} steps" if len(many) <= len(steps) / 2 else ""
 
 
-def top_kernel(rank: Rank, kernels: pandas.DataFrame, kinds: pandas.Series) -> TopKernel:
-    """The kernel that takes most of the time.
-
-    Args:
-        rank: the recording.
-        kernels: of it, with name, step, duration and blocks_per_sm.
-        kinds: what each of them does, as `labtrace.events.dialects.fine_kinds`.
-    """
+def top_kernel(rank: Rank, kernels: pandas.DataFrame) -> TopKernel:
+    """The kernel that takes most of the time, of these, with the columns of `Rank.kernels`."""
+    kinds = fine_kinds(kernels)
     us = kernels[~kinds.isin(["communication", "copies"])].groupby("name", sort=False)["duration"].sum()
     name = str(us.idxmax()) if len(us) else ""
     ours = kernels["name"] == name
-    lasting, blocks = kernels["duration"][ours], float(kernels["blocks_per_sm"][ours].median())
+    lasting = kernels["duration"][ours]
+    blocks = float(kernels["blocks_per_sm"][ours & (kernels["duration"] > LONG_US)].median())
     slow = lasting[lasting > TAIL * lasting.median()] if len(lasting) >= LEAST_CALLS else lasting[:0]
     text = f"{short(name)}, {_a_step(rank, kernels['step'][ours])}"
     if (tail := slow.sum() / lasting.sum()) > TAIL_SHARE:
@@ -177,7 +176,9 @@ def top_kernel(rank: Rank, kernels: pandas.DataFrame, kinds: pandas.Series) -> T
         text += f", whose blocks fill {blocks:.0%} of the multiprocessors"
     other = (kinds[ours] == "pointwise and other").all() and not re.search(FUSED, name)
     share = lasting.sum() / (kernels["duration"].sum() or np.nan)
-    return TopKernel(name, ours, share, text, blocks, bool(share > KERNEL_SHARE and (blocks < FEW_BLOCKS or other)))
+    return TopKernel(
+        name, kinds, ours, share, text, blocks, bool(share > KERNEL_SHARE and (blocks < FEW_BLOCKS or other))
+    )
 
 
 def searches(rank: Rank, kernels: pandas.DataFrame) -> np.ndarray:

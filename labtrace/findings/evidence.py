@@ -9,12 +9,10 @@ import numpy as np
 import pandas
 
 from labtrace.events.clocks import LATEST_START_US, waits_end_well
-from labtrace.events.dialects import matching
 from labtrace.events.intervals import Union
 from labtrace.events.rank import Rank
 
 LEAST = 0.1  # of the wall time: less is not told
-SYNCHRONISE = r"(?:Device|Stream|Ctx)Synchronize$"  # the host does nothing else in these
 LONG_WAIT_US = 100.0  # after the last recorded work: a wait ends sooner
 FEWEST = 5  # late starts
 SLOWER, ALIKE = 1.15, 0.8  # the ratio of durations that is told, and the share of the kernels' time that it holds for
@@ -46,19 +44,17 @@ def outside(rank: Rank, ranks: Collection[Rank]) -> str:
         rank: the recording.
         ranks: all ranks of the training, this one too.
     """
-    idle = Union(*rank.busy.gaps())
-    if not idle.length >= LEAST * (rank.stop - rank.start):
+    if not rank.idle.length >= LEAST * (rank.stop - rank.start):
         return ""
-    return _not_recorded(rank, idle) or _elsewhere(rank, ranks, idle) or _shared(rank)
+    return _not_recorded(rank) or _elsewhere(rank, ranks) or _shared(rank)
 
 
-def _not_recorded(rank: Rank, idle: Union) -> str:
-    """The host waited for work of the GPU after all recorded work had ended."""
-    calls = rank.operators[matching(rank.operators["name"], SYNCHRONISE)]
-    ends = np.append(-np.inf, np.sort(rank.kernels["end"]))
-    ended = ends[np.searchsorted(ends, calls["end"], side="right") - 1]
-    until = calls["end"].to_numpy()
-    us = idle.covered(np.minimum(np.maximum(calls["begin"], ended), until), until)
+def _not_recorded(rank: Rank) -> str:
+    """The host waited for work of the GPU after all recorded work had ended, within a gap."""
+    gaps, calls = rank.gaps, rank.synchronisations
+    place = np.searchsorted(gaps["begin"], calls["end"], side="right") - 1
+    began, ended = (np.append(gaps[column], -np.inf)[place] for column in ("begin", "end"))
+    us = np.where(calls["end"] <= ended, calls["end"] - np.maximum(calls["begin"], began), 0.0)
     long = us[us > LONG_WAIT_US].sum() / (rank.stop - rank.start)
     if rank.recording.gpus > 1 or not long >= LEAST:
         return ""
@@ -68,17 +64,19 @@ def _not_recorded(rank: Rank, idle: Union) -> str:
     )
 
 
-def _elsewhere(rank: Rank, ranks: Collection[Rank], idle: Union) -> str:
+def _elsewhere(rank: Rank, ranks: Collection[Rank]) -> str:
     """Another GPU of the process worked while this one was idle."""
     others = [one for one in ranks if one is not rank and one.recording.file == rank.recording.file]
     if not others:
         return ""
     work = pandas.concat([one.kernels[["begin", "end"]] for one in others])
-    meanwhile = float(np.sum(Union(work["begin"], work["end"]).covered(*rank.busy.gaps()))) / idle.length
+    meanwhile = (
+        float(np.sum(Union(work["begin"], work["end"]).covered(rank.idle.begin, rank.idle.end))) / rank.idle.length
+    )
     if meanwhile <= 0.5:
         return ""
     return (
-        f"The GPU waits {idle.length / (rank.stop - rank.start):.0%} of the time, and for {meanwhile:.0%} of that "
+        f"The GPU waits {rank.idle.length / (rank.stop - rank.start):.0%} of the time, and for {meanwhile:.0%} of that "
         "another GPU of this process works: they take turns. Several micro-batches in a pipeline, or a copy of the "
         "model on each GPU (DistributedDataParallel), let them work together"
     )
@@ -94,7 +92,7 @@ def _shared(rank: Rank) -> str:
     share = us[late].sum() / (rank.stop - rank.start)
     if late.sum() < FEWEST or not share >= LEAST:
         return ""
-    clocks = "" if waits_end_well(rank.gpu_work, rank.operators) else ", or the clocks of host and GPU differ"
+    clocks = "" if waits_end_well(rank.gpu_work, rank.synchronisations) else ", or the clocks of host and GPU differ"
     return (
         f"For {share:.0%} of the time the GPU seems idle though kernels are launched, which begin over "
         f"{LATEST_START_US:g} us later: another process has the GPU meanwhile, or a debugger{clocks}"

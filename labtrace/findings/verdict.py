@@ -10,8 +10,7 @@ import pandas
 
 from labtrace.errors import LabError
 from labtrace.events import host
-from labtrace.events.dialects import fine_kinds
-from labtrace.events.gaps import KERNEL_WAIT_US, LONG_DELAY_US
+from labtrace.events.gaps import KERNEL_WAIT_US
 from labtrace.events.intervals import busy
 from labtrace.events.rank import Rank
 from labtrace.findings import audit, culprits, evidence
@@ -45,28 +44,31 @@ def summary(whole: Rank, rank: Rank, ranks: Collection[Rank], play: Callable[[],
         TraceError: the GPU's activity is missing.
     """
     rank.check_gpu()
+    reason = evidence.outside(rank, ranks)
     try:
         played, sound = play(), True
         doubt = played.doubt
     except LabError as error:
         played, sound, doubt = None, audit.gpu_is_sound(rank), str(error)
-    numbers = _numbers(whole, rank)
+    numbers = gpu.figures(rank)
+    numbers["step_us"] = whole_steps(whole).median() if (rank.kernels["step"] >= 0).any() else np.nan
+    around = _around_the_gpu(whole) if len(step_walls(whole)) == 1 else ""
     costs = played.costs if played else {}
     numbers |= {f"cost_of_{part}": costs.get(part, np.nan) for part in BOTTLENECKS}
     bound, cause, times = bound_by(numbers), "", np.nan
     doubt = doubt.replace(f"{rank.recording.file}: ", "")
     doubt = f"{doubt[:1].upper()}{doubt[1:]}"
-    if reason := evidence.outside(rank, ranks):
+    if reason:
         bound, verdict = "unknown", f"{reason}."
     elif played and (played.idle < UNEXPLAINED or played.best >= LEAST_SHARE):
-        cause, verdict = _verdict(rank, played, bound)
+        cause, verdict = _verdict(played, bound, bool(around))
         times = played.rows().set_index("cause")["times_faster_at_most"].get(cause, np.nan)
     else:
         faults = doubt.partition("not sound: ")[2].partition(" (see")[0]
         verdict = f"This recording cannot tell the bottleneck: {faults}."
         if sound:
             bound, verdict = _without_replay(rank, numbers)
-    if len(step_walls(whole)) == 1 and (around := _around_the_gpu(whole)):
+    if around:
         verdict = f"{around}; of the rest, {verdict[0].lower()}{verdict[1:]}"
         bound = "unknown"
     if rank.recording.gpus > 1 and (worked := numbers["wall_us"] / rank.recording.events["end"].max()) < LEAST_SHARE:
@@ -93,26 +95,7 @@ def _around_the_gpu(rank: Rank) -> str:
     (name,), (filled,) = host.filled_by(rank, [since], [until], [call])
     mostly = f", mostly filled by {name}" if filled > 0.5 else ""
     percent = "Over 99%" if share > 0.99 else f"{share:.0%}"
-    return f"{percent} of the recorded step is before the GPU's first work or after its last{mostly}"
-
-
-def _numbers(whole: Rank, rank: Rank) -> dict[str, float]:
-    parts = gpu.temporal(rank).set_index("part")
-    gaps, kernels = rank.gaps, rank.kernels
-    idle_us, known = float(gaps["us"].sum()), kernels["delay"].notna()
-    data_us = float(np.sum(rank.loading.covered(gaps["begin"], gaps["end"])))
-    causes = gpu.idle_by_cause(kernels, gaps)
-    return {
-        "wall_us": parts.loc["wall", "us"],
-        "step_us": whole_steps(whole).median() if (rank.kernels["step"] >= 0).any() else np.nan,
-        "idle_of_wall": parts.loc["idle", "share_of_wall"],
-        "host_wait_of_idle": causes["host_wait"] / (idle_us or np.nan),
-        "launched_of_idle": causes["other"] / (idle_us or np.nan),
-        "data_of_idle": data_us / (idle_us or np.nan),
-        **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in gpu.KINDS},
-        "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
-        "mean_queue": gpu.mean_queue(rank) if known.any() else np.nan,
-    }
+    return f"{percent} of the recorded step is before or after the GPU's work{mostly}"
 
 
 def bound_by(numbers: Mapping[str, float]) -> str:
@@ -129,9 +112,12 @@ def bound_by(numbers: Mapping[str, float]) -> str:
     return part if first >= LEAST_SHARE and first >= LEAST_LEAD * second else "several"
 
 
-def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
-    """The cause to begin with, and the sentence: what bounds the training, how sure that is, and what to try."""
-    named = candidates(rank, played)
+def _verdict(played: Remedies, bound: str, of_rest: bool) -> tuple[str, str]:
+    """The cause to begin with, and the sentence: what bounds the training, how sure that is, and what to try.
+
+    `of_rest` says that something else comes first, which leaves no room for a second remedy.
+    """
+    named = candidates(played)
     first, text = named[0].cause, named[0].text()
     brings = 1 - 1 / max(one.times for one in named)
     on_host = [one.cause for one in named if one.cause in played.waits]
@@ -145,8 +131,8 @@ def _verdict(rank: Rank, played: Remedies, bound: str) -> tuple[str, str]:
         text += ", with the waiting for other ranks. Only a recording of all ranks tells these apart"
     else:
         text += f": {named[0].advice} could bring {named[0].worth('this time')}"
-        for one in second(named, played, bound):
-            text += f", and {one.without(rank)} {one.worth(one.cause)}"
+        for one in () if of_rest or played.start_up else second(named, played, bound):
+            text += f", and {one.without(played.rank)} {one.worth(one.cause)}"
     if (slower := evidence.slower(played.table)) and (times := played.faster(slower.times)) > 1 + LEAST_GAIN:
         first = SLOWER
         text = f"{slower.when} kernels take {slower.ratio:.2f} times as long as at other times: the GPU's clock falls "
@@ -177,8 +163,8 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
     (second, _), (first, kind) = sorted((numbers[f"{kind}_of_busy"], kind) for kind in gpu.KINDS)[-2:]
     ahead = numbers["long_delays_of_kernels"] > 0.5 and first >= LEAST_LEAD * second
     bound = kind if ahead and least >= 1 - LEAST_SHARE else "unknown"
-    kinds = fine_kinds(rank.kernels)
-    us = rank.kernels["duration"].groupby(kinds).sum().sort_values()
+    kernel = culprits.top_kernel(rank, rank.kernels)
+    us = rank.kernels["duration"].groupby(kernel.kinds).sum().sort_values()
     text = f"The GPU is busy {1 - idle:.0%} of the time"
     if idle >= LEAST_SHARE:
         text = f"The GPU waits {idle:.0%} of the time"
@@ -190,15 +176,15 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
             text += f", {mostly(waited)} for the host{culprits.of_host(rank, host.OTHER)}"
         text += f": nothing on the host can bring more than {1 / least:.2f}x" if least > 0.01 else ""
         text += ". Else it is busy"
+    are, by = ",", "with "
     if (sending := numbers["communication_of_busy"]) >= LEAST_SHARE:
         sent, hidden = gpu.temporal(rank).set_index("part")["us"][[COMMUNICATION, "compute_and_communication"]]
         text += f", {sending:.0%} with communication, {hidden / sent:.0%} of that beside other kernels"
-        us = us.drop(COMMUNICATION)
-    kernel = culprits.top_kernel(rank, rank.kernels, kinds)
+        us, are, by = us.drop(COMMUNICATION), "; these are", ""
     if kernel.named:
-        text += f", {mostly(kernel.share)} with {culprits.short(kernel.name)}"
+        text += f"{are} {mostly(kernel.share)} {by}{culprits.short(kernel.name)}"
     elif len(us):
-        text += f", {mostly(us.iloc[-1] / us.sum())} with {CAUSES[us.index[-1]].words}"
+        text += f"{are} {mostly(us.iloc[-1] / us.sum())} {by}{CAUSES[us.index[-1]].words}"
     return bound, f"{text}."
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from labtrace.errors import TraceError
-from labtrace.events.gaps import CAUSES, KERNEL_WAIT_US, find_gaps
+from labtrace.events.gaps import CAUSES, KERNEL_WAIT_US, LONG_DELAY_US, find_gaps
 from labtrace.events.host import filled_by
 from labtrace.events.intervals import Union, busy, levels
 from labtrace.events.rank import Rank
@@ -56,6 +56,26 @@ def _parts(rank: Rank, begin: np.ndarray, end: np.ndarray) -> pandas.DataFrame:
     table["share_of_wall"] = share(table["us"], table.pop("wall"))
     table["share_of_busy"] = share(table["us"], table.pop("busy")).where(~table["part"].isin(["wall", "idle"]))
     return table
+
+
+def figures(rank: Rank) -> dict[str, float]:
+    """The numbers of one rank's row of `labtrace.Trace.summary`, but for step_us and what a replay tells."""
+    parts = temporal(rank).set_index("part")
+    gaps, kernels = rank.gaps, rank.kernels
+    data_us = float(np.sum(rank.loading.covered(gaps["begin"], gaps["end"])))
+    idle_us, known = float(gaps["us"].sum()) or np.nan, kernels["delay"].notna()
+    causes = idle_by_cause(kernels, gaps)
+    return {
+        "wall_us": parts.loc["wall", "us"],
+        "step_us": np.nan,
+        "idle_of_wall": parts.loc["idle", "share_of_wall"],
+        "host_wait_of_idle": causes["host_wait"] / idle_us,
+        "launched_of_idle": causes["other"] / idle_us,
+        "data_of_idle": data_us / idle_us,
+        **{f"{kind}_of_busy": parts.loc[kind, "share_of_busy"] for kind in KINDS},
+        "long_delays_of_kernels": (kernels.loc[known, "delay"] > LONG_DELAY_US).mean(),
+        "mean_queue": mean_queue(rank) if known.any() else np.nan,
+    }
 
 
 def share(part: pandas.Series, whole: pandas.Series | float) -> pandas.Series:
