@@ -151,14 +151,16 @@ def test_kernels_that_replays_of_a_graph_lost_are_found(tmp_path, lost):
     assert (found.summary()["bound_by"].item() == "unknown") == (len(lost) > 20)
 
 
-def a_smaller_graph_too():
+def two_graphs():
+    """A smaller one in each step, too."""
     trace = graphs()
     for step in range(10):
         replay(trace, 3000 * step + 2080, range(20), 40)
     return trace
 
 
-def a_wait_for_one_of_two_streams():
+def one_wait():
+    """For one of two streams, which says nothing of the other."""
     trace = SyntheticTrace().launches(20, 0, 10, 30, every=1000)
     trace.launches(20, 5, 500, 300, every=1000, stream=20)  # after the next call
     for number in range(20):
@@ -171,18 +173,10 @@ def dependent_launches():
     return SyntheticTrace().launches(20, 0, 300, 24, every=10, gpu_every=20)
 
 
-SOUND = [
-    two_streams,
-    on_a_cpu,
-    lambda: two_ranks()[0],
-    busy,
-    graphs,
-    a_smaller_graph_too,
-    a_wait_for_one_of_two_streams,
-]
+SOUND = [two_streams, on_a_cpu, lambda: two_ranks()[0], busy, graphs, two_graphs, one_wait, dependent_launches]
 
 
-@pytest.mark.parametrize("make", [*SOUND, dependent_launches])
+@pytest.mark.parametrize("make", SOUND)
 def test_nothing_is_found_in_a_sound_recording(load, make):
     trace = load(make())
     assert trace.audit().empty and "not sound" not in trace.summary()["why"].item()

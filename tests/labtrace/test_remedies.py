@@ -182,14 +182,6 @@ def test_where_nothing_else_is_left_no_factor_is_told(tmp_path):
     assert "could bring over 100x (SIMULATED" in verdict
 
 
-def test_communication_that_is_hidden_is_not_the_bound(tmp_path):
-    launches, waits, *_ = KNOWN["hidden communication"]
-    many = Trace(written([*launched(SEND, 1.0, 900.0, 1, SIDE), *launches[1:]], waits, tmp_path / "trace.json"))
-    verdict = many.summary().iloc[0]
-    assert verdict["communication_of_busy"] > 0.85 and verdict["cost_of_communication"] == pytest.approx(0, abs=0.01)
-    assert "communication" not in (verdict["bound_by"], verdict["first_remedy"])
-
-
 @pytest.mark.parametrize("changed", [{"host": -1}, {"kernels": float("nan")}, {"data": float("inf")}], ids=str)
 def test_a_factor_that_is_none_is_refused(changed, tmp_path):
     trace = Trace(written(launched(GEMM, 10.0, 2.0), (), tmp_path / "trace.json"))
