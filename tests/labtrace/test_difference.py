@@ -32,10 +32,8 @@ AFTER = [("relu", "aten::relu", 15), ("hgemm", "aten::mm", 20), ("copy", "aten::
 @pytest.fixture
 def both(tmp_path):
     """The training before a change, three steps of it, and after it, two steps."""
-    before, after = tmp_path / "before.json", tmp_path / "after.json"
-    training(BEFORE, 3).save(before)
-    training(AFTER, 2).save(after)
-    return Trace(before), Trace(after)
+    recorded = {"before.json": training(BEFORE, 3), "after.json": training(AFTER, 2)}
+    return [Trace(trace.save(tmp_path / name)) for name, trace in recorded.items()]
 
 
 def rows(table):

@@ -188,7 +188,6 @@ READ = {
     "a bare list of events": ("list.json", json.dumps([ABOUT, *sound().events]).encode()),
     "packed, whatever its name is": ("packed.json", gzip.compress(text().encode())),
     "plain, whatever its name is": ("plain.json.gz", text().encode()),
-    "a name in another encoding": ("trace.json", text().replace("conv2d", "caf\xe9").encode("latin-1")),
 }
 
 

@@ -201,17 +201,25 @@ def test_a_graph_of_more_kernels_than_a_queue_has_room_for_is_one_entry_of_it(tm
     assert trace.what_if().timeline.wall == pytest.approx(29_000, rel=0.05)
 
 
-@pytest.mark.parametrize(("stamp", "waits"), [({}, True), ({"labkit": {"steps": 20}}, False)])
-def test_a_wait_after_each_step_is_a_cause_unless_labkit_measures_with_it(load, stamp, waits):
+WAITS = [
+    ({}, "", "cudaDeviceSynchronize"),
+    ({}, "aten::nonzero", "aten::nonzero"),
+    ({"labkit": {"steps": 20}}, "", ""),
+]
+
+
+@pytest.mark.parametrize(("stamp", "around", "said"), WAITS)
+def test_a_wait_after_each_step_is_a_cause_unless_labkit_measures_with_it(load, stamp, around, said):
     trace = SyntheticTrace(**stamp)
-    for step in range(20):  # 200 us of the host, ten kernels of 60 us, and the wait
-        begin = 810 * step
-        trace.range(f"ProfilerStep#{step}", begin, 809)
+    for begin in range(0, 20 * 810, 810):  # 200 us of the host, ten kernels of 60 us, and the wait
+        trace.range(f"ProfilerStep#{begin // 810}", begin, 809)
         trace.launches(10, begin + 200, begin + 206, 60, every=5, gpu_every=60)
         trace.call(begin + 260, 549, "cudaDeviceSynchronize")
+        if around:
+            trace.operator(around, begin + 255, 554)
     found = load(trace).summary().iloc[0]
-    assert ("since the host itself waits for it (cudaDeviceSynchronize, 1 a step)" in found["verdict"]) == waits
-    assert found["first_remedy"] == ("waiting calls" if waits else "launches")
+    assert (f"since the host itself waits for it ({said}, 1 a step)" in found["verdict"]) == bool(said)
+    assert found["first_remedy"] == ("waiting calls" if said else "launches")
 
 
 OWN = "void mine::march<512u>(float*)"

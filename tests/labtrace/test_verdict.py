@@ -163,8 +163,7 @@ def test_a_gap_waits_for_the_host_until_the_launch_has_ended_and_then_for_the_ke
 
 
 SLOW_ONCE = {
-    "modules loaded at the 3rd, 17th and 88th launch": {(0, 3): "cudaLaunchKernel", (1, 7): "cudaLaunchKernel"}
-    | {(8, 8): "cudaLaunchKernel"},
+    "modules loaded at some launches": {place: "cudaLaunchKernel" for place in ((0, 3), (1, 7), (8, 8))},
     "the context": {(2, 5): "cudaFree"},
     "made twice": {(1, 5): "cudaHostAlloc", (2, 6): "cudaHostAlloc"},
 }
@@ -247,9 +246,7 @@ LOST = {
 
 
 @pytest.mark.parametrize(("lost", "events", "judged", "refused"), LOST.values(), ids=LOST)
-def test_lost_kernels_come_first_in_the_verdict_unless_they_ran_before_or_after_the_recording(
-    load, lost, events, judged, refused
-):
+def test_lost_kernels_come_first_unless_they_ran_outside_of_the_recording(load, lost, events, judged, refused):
     trace = load(on_a_gpu(lost=lost))
     found, audit = verdict(trace), trace.audit()
     unsound = f"This recording is not sound: {len(lost)} launches whose"
@@ -276,5 +273,4 @@ def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
         both.remedies()
     assert "of 8 (world_size)" in both.audit()["what"][0]
     alone = Trace(tmp_path / "0.json")
-    assert alone.audit()["tables"].tolist() == [""], "a file by itself is sound"
-    assert alone.communication()["ranks"].item() == "1 of 8" and "no file" not in alone.summary()["why"].item()
+    assert alone.audit()["tables"].tolist() == [""] and "no file" not in alone.summary()["why"].item(), "it is sound"
