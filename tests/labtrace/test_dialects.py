@@ -106,11 +106,8 @@ def test_tables_equal_a_count_from_the_raw_json(tmp_path, dialect):
     assert trace.temporal(by="step")["step"].unique().tolist() == [3, 4]
 
 
-LAUNCHES = [
-    ("cudaLaunchKernel", "cuda_runtime"),
-    ("urEnqueueKernelLaunch", "xpu_driver"),
-    ("zeCommandListAppendLaunchKernel", "xpu_driver"),
-]
+LAUNCHES = [("cudaLaunchKernel", "cuda_runtime"), ("urEnqueueKernelLaunch", "xpu_driver")]
+LAUNCHES += [("zeCommandListAppendLaunchKernel", "xpu_driver")]
 
 
 @pytest.mark.parametrize(("name", "category"), LAUNCHES)

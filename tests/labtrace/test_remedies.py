@@ -201,11 +201,7 @@ def test_a_graph_of_more_kernels_than_a_queue_has_room_for_is_one_entry_of_it(tm
     assert trace.what_if().timeline.wall == pytest.approx(29_000, rel=0.05)
 
 
-WAITS = [
-    ({}, "", "cudaDeviceSynchronize"),
-    ({}, "aten::nonzero", "aten::nonzero"),
-    ({"labkit": {"steps": 20}}, "", ""),
-]
+WAITS = [({}, "", "cudaDeviceSynchronize"), ({}, "aten::nonzero", "aten::nonzero"), ({"labkit": {"steps": 20}}, "", "")]
 
 
 @pytest.mark.parametrize(("stamp", "around", "said"), WAITS)
