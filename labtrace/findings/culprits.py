@@ -170,7 +170,7 @@ def top_kernel(rank: Rank, kernels: pandas.DataFrame) -> TopKernel:
     blocks = float(kernels["blocks_per_sm"][ours & (kernels["duration"] > LONG_US)].median())
     slow = lasting[lasting > TAIL * lasting.median()] if len(lasting) >= LEAST_CALLS else lasting[:0]
     text = f"{short(name)}, {_a_step(rank, kernels['step'][ours])}"
-    if (tail := slow.sum() / lasting.sum()) > TAIL_SHARE:
+    if (tail := slow.sum() / (lasting.sum() or np.nan)) > TAIL_SHARE:
         text += f", {len(slow):,} of its calls for {tail:.0%} of that"
     if blocks < FEW_BLOCKS:
         text += f", whose blocks fill {blocks:.0%} of the multiprocessors"

@@ -183,7 +183,7 @@ def _without_replay(rank: Rank, numbers: Mapping[str, float]) -> tuple[str, str]
         us, are, by = us.drop(COMMUNICATION), "; these are", ""
     if kernel.named:
         text += f"{are} {mostly(kernel.share)} {by}{culprits.short(kernel.name)}"
-    elif len(us):
+    elif us.sum() > 0:
         text += f"{are} {mostly(us.iloc[-1] / us.sum())} {by}{CAUSES[us.index[-1]].words}"
     return bound, f"{text}."
 

@@ -69,32 +69,28 @@ def test_of_ranges_that_cross_the_one_that_began_last_counts(load):
     assert found.ranges()["total_us"].tolist() == [50, 60, 5]
 
 
-def gap_of(load, *events):
-    """What fills the gap from 110 to 400, with these events of Python and ranges: category, name, begin, end."""
+ORPHAN = ("python_function", "orphan", 20, 5000)
+HOOKS = [("python_function", "begin_hook", 95, 115), ("python_function", "end_hook", 380, 388)]
+FILLED = {
+    "a range begins in one function and ends in another": (
+        [*HOOKS, ("user_annotation", "work", 105, 385)], "work", 275 / 290,
+    ),
+    "a function without a recorded return ends with its caller": (
+        [("python_function", "caller", 10, 105), ORPHAN], "cudaLaunchKernel", 4 / 290,  # the gap's own call
+    ),
+    "as long as its caller": ([("python_function", "caller", 10, 300), ORPHAN], "orphan", 190 / 290),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "name", "share"), FILLED.values(), ids=FILLED)
+def test_a_gap_is_filled_by_what_was_under_way(load, events, name, share):
+    """A gap from 110 to 400."""
     trace = SyntheticTrace()
     trace.launch(90, 100, 10)
-    for category, name, begin, end in events:
-        trace.event(category, name, begin, end - begin)
+    for category, called, begin, end in events:
+        trace.event(category, called, begin, end - begin)
     trace.launch(390, 400, 10)
-    return load(trace).gaps(1)[["filled_by", "share_filled"]].iloc[0].tolist()
-
-
-def test_a_range_can_begin_in_one_function_and_end_in_another(load):
-    name, share = gap_of(
-        load,
-        ("python_function", "begin_hook", 95, 115),
-        ("user_annotation", "work", 105, 385),
-        ("python_function", "end_hook", 380, 388),
-    )
-    assert name == "work" and share == pytest.approx(275 / 290)
-
-
-def test_a_function_without_a_recorded_return_ends_with_its_caller(load):
-    orphan = ("python_function", "orphan", 20, 5000)
-    name, share = gap_of(load, ("python_function", "caller", 10, 105), orphan)
-    assert (name, round(share, 3)) == ("cudaLaunchKernel", 0.014), "the gap's own call"
-    name, share = gap_of(load, ("python_function", "caller", 10, 300), orphan)
-    assert name == "orphan" and share == pytest.approx(190 / 290)
+    assert load(trace).gaps(1)[["filled_by", "share_filled"]].iloc[0].tolist() == [name, pytest.approx(share)]
 
 
 def test_intervals_that_cross_against_their_definition():

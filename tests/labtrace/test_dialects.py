@@ -35,10 +35,9 @@ def old_names(trace):
 def of_amd(trace):
     for event in trace.events:
         event["cat"] = event["cat"].replace("cuda_", "hip_")
-        event["name"] = (
-            event["name"].replace("cuda", "hip").replace("Memcpy HtoD (Pageable -> Device)", "CopyHostToDevice")
-        )
-        event["cat"] = "kernel" if event["name"] == "CopyHostToDevice" else event["cat"]
+        event["name"] = event["name"].replace("cuda", "hip")
+        if event["name"].startswith("Memcpy"):
+            event |= {"name": "CopyHostToDevice", "cat": "kernel"}
     return trace.events
 
 
@@ -107,11 +106,8 @@ def test_tables_equal_a_count_from_the_raw_json(tmp_path, dialect):
     assert trace.temporal(by="step")["step"].unique().tolist() == [3, 4]
 
 
-LAUNCHES = [
-    ("cudaLaunchKernel", "cuda_runtime"),
-    ("urEnqueueKernelLaunch", "xpu_driver"),
-    ("zeCommandListAppendLaunchKernel", "xpu_driver"),
-]
+LAUNCHES = [("cudaLaunchKernel", "cuda_runtime"), ("urEnqueueKernelLaunch", "xpu_driver")]
+LAUNCHES += [("zeCommandListAppendLaunchKernel", "xpu_driver")]
 
 
 @pytest.mark.parametrize(("name", "category"), LAUNCHES)
@@ -124,10 +120,10 @@ def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, 
             table()
 
 
-@pytest.mark.parametrize(
-    ("category", "told"),
-    [(None, "no category"), ("", "no category"), ("mtia_ccp_events", "mtia_ccp_events"), ("python_function", None)],
-)
+DEVICES = {None: "no category", "": "no category", "mtia_ccp_events": "mtia_ccp_events", "python_function": None}
+
+
+@pytest.mark.parametrize(("category", "told"), DEVICES.items())
 def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, told):
     """Ascend's events on its device have no category."""
     trace = on_the_host(("aten::add", 0, 20))
@@ -149,24 +145,17 @@ COMMUNICATION = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COMMUNICATION)
-def test_communication_has_many_names(tmp_path, name):
-    trace = SyntheticTrace()
-    trace.launch(0, 10.1, 30.2)
-    trace.launch(2, 30.1, 30.9, name=name, stream=20)
-    opened = Trace(trace.save(tmp_path / "trace.json"))
-    assert opened.temporal().set_index("part")["us"]["communication"] == pytest.approx(30.9)
-    assert opened.communication()[["hidden_us", "exposed_us"]].iloc[0].tolist() == [10.2, 20.7]
-
-
 COMPUTING = ["void reduce_kernel<512, 1>(int)", "vectorized_elementwise_kernel", "_scatter_gather_elementwise_kernel"]
 
 
-@pytest.mark.parametrize("name", COMPUTING)
-def test_computing_is_no_communication(tmp_path, name):
+@pytest.mark.parametrize("name", [*COMMUNICATION, *COMPUTING])
+def test_communication_has_many_names_and_computing_is_none(load, name):
     trace = SyntheticTrace()
-    trace.launch(0, 10, 30, name=name)
-    assert Trace(trace.save(tmp_path / "trace.json")).temporal().set_index("part")["us"]["communication"] == 0
+    trace.launch(0, 10.1, 30.2)
+    trace.launch(2, 30.1, 30.9, name=name, stream=20)
+    opened, sends = load(trace), name in COMMUNICATION
+    assert opened.temporal().set_index("part")["us"]["communication"] == pytest.approx(30.9 * sends)
+    assert opened.communication()[["hidden_us", "exposed_us"]].iloc[0].tolist() == [10.2 * sends, 20.7 * sends]
 
 
 KINDS = {
@@ -197,24 +186,19 @@ def test_kernels_have_kinds_by_their_names(kind, names):
 OWN = ["## forward ##", "Optimizer.step#SGD.step", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"]
 
 
-def marked(*names, category="user_annotation"):
+SHOWN = [(OWN, "user_annotation", OWN), (OWN, "cpu_op", OWN)]
+SHOWN += [(["labkit: data", *OWN], "user_annotation", ["data", "## forward ##"])]
+
+
+@pytest.mark.parametrize(("names", "category", "shown"), SHOWN)
+def test_the_users_ranges_and_pytorchs_or_labkits_are_shown(load, names, category, shown):
     trace = SyntheticTrace()
     trace.range("ProfilerStep#1", 0, 100)
     for number, name in enumerate(names):
         trace.event(category, name, 10 * number, 9)
     trace.launch(5, 10, 20)
-    return trace
-
-
-@pytest.mark.parametrize("category", ["user_annotation", "cpu_op"])
-def test_the_users_ranges_and_pytorchs_are_shown(tmp_path, category):
-    table = Trace(marked(*OWN, category=category).save(tmp_path / "trace.json")).ranges()
-    assert table["range"].tolist() == OWN and table["total_us"].tolist() == [9, 9, 9]
-
-
-def test_beside_labkits_ranges_only_the_users_are(tmp_path):
-    trace = Trace(marked("labkit: data", *OWN).save(tmp_path / "trace.json"))
-    assert trace.ranges()["range"].tolist() == ["data", "## forward ##"]
+    table = load(trace).ranges()
+    assert table["range"].tolist() == shown and table["total_us"].tolist() == [9] * len(shown)
 
 
 def test_operators_have_the_gpu_time_of_what_they_launched(tmp_path):

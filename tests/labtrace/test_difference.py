@@ -32,10 +32,8 @@ AFTER = [("relu", "aten::relu", 15), ("hgemm", "aten::mm", 20), ("copy", "aten::
 @pytest.fixture
 def both(tmp_path):
     """The training before a change, three steps of it, and after it, two steps."""
-    before, after = tmp_path / "before.json", tmp_path / "after.json"
-    training(BEFORE, 3).save(before)
-    training(AFTER, 2).save(after)
-    return Trace(before), Trace(after)
+    recorded = {"before.json": training(BEFORE, 3), "after.json": training(AFTER, 2)}
+    return [Trace(trace.save(tmp_path / name)) for name, trace in recorded.items()]
 
 
 def rows(table):
@@ -115,12 +113,8 @@ def test_ranks_are_compared_with_their_own_and_several_on_average(both, load):
 
 def test_by_operator_new_names_of_kernels_are_no_new_work(both):
     table = both[0].diff(both[1], by="operator").set_index("operator")
-    assert table["change"].to_dict() == {
-        "aten::mm": "faster",
-        "aten::relu": "less often",
-        "aten::norm": "appeared",
-        "aten::copy_": "slower",
-    }
+    changes = {"aten::mm": "faster", "aten::relu": "less often", "aten::norm": "appeared", "aten::copy_": "slower"}
+    assert table["change"].to_dict() == changes
     kinds = both[0].diff(both[1], by="kind").set_index("kind")
     assert kinds.loc["matrix products", ["us", "us_other"]].tolist() == [40, 20]
     with pytest.raises(LabError, match="by='kernel'"):
@@ -154,11 +148,7 @@ def taking(walls, path):
 
 
 SENTENCES = [
-    (
-        [2000] * 3,
-        [1000] * 5,
-        "A step took 2,000 us and takes 1,000: 2.00 times faster; the GPU waits 50% of the time, as",
-    ),
+    ([2000] * 3, [1000] * 5, "took 2,000 us and takes 1,000: 2.00 times faster; the GPU waits 50% of the time, as"),
     ([40_000] * 3, [50_000] * 3, "A step took 40 ms and takes 50: 1.25 times slower"),
     ([900, 1000, 1100, 1200], [950, 1050, 1150], "the same, within the spread of the steps"),
     ([1000] * 4, [1005] * 4, "A step took 1,000 us and takes 1,005: the same"),

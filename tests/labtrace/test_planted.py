@@ -31,22 +31,19 @@ def test_the_neighbour_is_a_recording_without_any_finding(name, tmp_path):
 
 
 def test_a_seed_is_a_recording_to_the_byte_and_says_that_it_is_simulated(tmp_path):
-    first, again, other = (
-        write("slow_rank", seed, tmp_path / folder) for seed, folder in ((7, "a"), (7, "b"), (8, "c"))
-    )
-    same, differs = ([*map(Path.read_bytes, files(one.path))] for one in (again, other))
-    assert [*map(Path.read_bytes, files(first.path))] == same != differs
-    trace = labtrace.Trace(first.path)
+    paths = [write("slow_rank", seed, tmp_path / folder).path for seed, folder in ((7, "a"), (7, "b"), (8, "c"))]
+    first, again, other = ([*map(Path.read_bytes, files(path))] for path in paths)
+    assert first == again != other
+    trace = labtrace.Trace(paths[0])
     assert trace.stamp["SIMULATED"] and trace.temporal().columns.name == "SIMULATED" and len(trace.ranks) == 4
 
 
 def test_the_true_gain_is_that_of_the_same_steps_without_the_fault(tmp_path):
     planted = write("checkpoint", 3, tmp_path)
-    walls = [
-        labtrace.Trace(path).temporal().set_index("part")["us"]["wall"] for path in (planted.path, planted.neighbour)
-    ]
+    both = [labtrace.Trace(path) for path in (planted.path, planted.neighbour)]
+    walls = [trace.temporal().set_index("part")["us"]["wall"] for trace in both]
     assert planted.true_gain == pytest.approx(walls[0] / walls[1]) and planted.true_gain > 3
-    gaps = labtrace.Trace(planted.path).gaps(1)
+    gaps = both[0].gaps(1)
     assert gaps["us"].item() == pytest.approx(walls[0] - walls[1], rel=0.02) and "save" in gaps["filled_by"].item()
 
 
@@ -57,11 +54,7 @@ def test_an_unknown_fault_is_refused(tmp_path):
 
 def test_the_page_has_each_kind_of_fault_with_20_recordings_of_each():
     recordings = [{"cause": fault.cause, "wrong": "", "of_gain": 1.0} for fault in FAULTS.values() for _ in range(20)]
-    rows, page = (
-        page_rows(recordings).splitlines(),
-        PAGE.read_text(encoding="utf-8").partition(START)[2].partition(END)[0],
-    )
-    assert "1.00 (1.00 to 1.00)" in rows[2]
-    assert [re.findall(r"^\| .+? \| .+? \|", row) for row in page.splitlines()] == [
-        re.findall(r"^\| .+? \| .+? \|", row) for row in rows
-    ]
+    page = PAGE.read_text(encoding="utf-8").partition(START)[2].partition(END)[0]
+    assert "1.00 (1.00 to 1.00)" in page_rows(recordings).splitlines()[2]
+    kinds = [re.findall(r"(?m)^\| .+? \| .+? \|", rows) for rows in (page, page_rows(recordings))]
+    assert kinds[0] == kinds[1]

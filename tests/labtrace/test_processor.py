@@ -11,6 +11,12 @@ from labtrace import TraceError
 STEP = ("ProfilerStep#3", 0, 100)
 
 
+def cores(busy, worked, waited=None, threads=1, of=1):
+    """The stamp of a process that kept so many cores busy; its thread waited for one, which Linux tells, so long."""
+    waits = {} if waited is None else {"thread_waited": waited}
+    return {"threads": threads, "cores": of, "cores_busy": busy, "thread_worked": worked} | waits
+
+
 @pytest.fixture
 def step_of_100(load):
     """A step of 100 us: 60 in a convolution with a copy of 10, 20 loading data, 10 in the optimiser, 10 in none."""
@@ -62,11 +68,30 @@ def test_a_second_kind_of_half_the_size_leaves_no_one_cause(load):
     assert load(trace).summary()["bound_by"].tolist() == ["several"]
 
 
-def test_an_optimiser_that_runs_the_step_itself_counts_only_after_the_backward_pass(load):
-    backward = ("autograd::engine::evaluate_function: AddmmBackward0", 30, 50), ("aten::mm", 30, 50)
-    optimiser = ("Optimizer.step#Adam.step", 0, 100)
-    trace = on_the_host(STEP, optimiser, ("aten::addmm", 0, 30), *backward, ("aten::mul", 80, 20))
-    assert load(trace).processor().set_index("kind")["us"].to_dict() == {"matrix products": 80, "optimiser": 20}
+BACKWARD = "autograd::engine::evaluate_function: AddmmBackward0"
+OPTIMISER = "Optimizer.step#Adam.step"
+TIMES = {
+    "an optimiser that runs the step itself counts only after the backward pass": (
+        [STEP, (OPTIMISER, 0, 100), ("aten::addmm", 0, 30), (BACKWARD, 30, 50), ("aten::mm", 30, 50),
+         ("aten::mul", 80, 20)],
+        {"matrix products": 80, "optimiser": 20},
+    ),
+    "a long stretch without an operator is the script's own work": (
+        [("ProfilerStep#3", 0, 8000), ("aten::mul", 1000, 1000), (OPTIMISER, 6000, 2000)],
+        {"work outside of PyTorch": 4000, "Python and dispatch": 1000, "pointwise and other": 1000, "optimiser": 2000},
+    ),
+    "without steps the whole recording counts": (
+        [("aten::mul", 10, 30), ("aten::mkldnn_rnn_layer_backward", 70, 30)],
+        {"matrix products": 30, "pointwise and other": 30, "Python and dispatch": 30},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "times"), TIMES.values(), ids=TIMES)
+def test_the_time_is_divided_by_kind(load, events, times):
+    table = load(on_the_host(*events)).processor().set_index("kind")
+    assert table["us"].to_dict() == times
+    assert table["us_per_step"].isna().all() == (not events[0][0].startswith("ProfilerStep"))
 
 
 KINDS = [
@@ -101,33 +126,20 @@ def test_what_stalls_now_and_then_decides_nothing(load, stalls, name, waited, fi
         events += [("ProfilerStep#1", begin, 1000 + took), ("aten::mm", begin, 1000)]
         events += [(name, begin + 1000, took)] if name else []
         begin += 1000 + took
-    labkit = {
-        "threads": 1,
-        "cores": 1,
-        "cores_busy": 0.9 - waited,
-        "thread_worked": 0.9 - waited,
-        "thread_waited": waited,
-    }
-    row = load(on_the_host(*events, labkit=labkit)).summary().squeeze()
+    row = load(on_the_host(*events, labkit=cores(0.9 - waited, 0.9 - waited, waited))).summary().squeeze()
     left_out = first == "matrix products"
     assert row["first_remedy"] == first and row["wall_us"] == (12_000 if left_out else begin)
     assert bool(re.search("Left out: 2 stalls, such as in .+, 77% of the time.", row["why"])) == left_out
 
 
-@pytest.mark.parametrize(
-    ("busy", "us", "advice"), [(1, 4000, "more DataLoader workers."), (3.9, 4000, "pict"), (1, 0, "less")]
-)
+WORKERS = [(1, 4000, "more DataLoader workers."), (3.9, 4000, "pict"), (1, 0, "less")]
+
+
+@pytest.mark.parametrize(("busy", "us", "advice"), WORKERS)
 def test_workers_are_advised_where_a_loader_is_and_cores_are_free(load, busy, us, advice):
     events = ("ProfilerStep#3", 0, 5000), ("enumerate(DataLoader)#_Iter.__next__", 0, us), ("aten::mm", 4500, 500)
     verdict = load(on_the_host(*events, labkit={"threads": 4, "cores": 4, "cores_busy": busy})).summary()["verdict"][0]
     assert f"Try {advice}" in verdict and ("workers" in verdict) == ("workers" in advice)
-
-
-def test_a_long_stretch_without_an_operator_is_the_script_s_own_work(load):
-    optimiser = ("Optimizer.step#Adam.step", 6000, 2000)
-    trace = on_the_host(("ProfilerStep#3", 0, 8000), ("aten::mul", 1000, 1000), optimiser)
-    times = {"work outside of PyTorch": 4000, "Python and dispatch": 1000, "pointwise and other": 1000}
-    assert load(trace).processor().set_index("kind")["us"].to_dict() == times | {"optimiser": 2000}
 
 
 def in_steps(walls, least=500, waits="", **meta):
@@ -141,42 +153,36 @@ def in_steps(walls, least=500, waits="", **meta):
     return on_the_host(*events, **meta)
 
 
-ONCE = [
-    ([100, 100, 900, 100, 100], "1 of 5 steps, 69% of the recorded time"),
-    ([5000, 900, *[100] * 8], "2 of 10 steps, 88% of the recorded time"),
+EVERY = "enumerate(DataLoader)#_Iter.__next__"
+WALLS = [  # of the steps; the range that the long ones wait in; how many came once and decide nothing
+    ([100, 100, 900, 100, 100], "", "1 of 5 steps, 69% of the recorded time"),
+    ([5000, 900, *[100] * 8], "", "2 of 10 steps, 88% of the recorded time"),
+    ([100, 100, 100, 100, 3000] * 2, "", ""),  # as with five workers, or a script that sleeps in every fifth step
+    ([890, 240, 240, 810, 210, 330, 910, 290, 240, 970], "", ""),  # only the last is over three times the median
+    ([*[100] * 8, 3000, 3000], "", ""),  # a stock of batches is used up
+    ([*[100] * 4, 3000, *[100] * 5], EVERY, ""),  # as with eight workers
 ]
 
 
-@pytest.mark.parametrize(("walls", "left_out"), ONCE)
-def test_long_steps_that_came_once_decide_nothing(load, walls, left_out):
-    row = load(in_steps(walls)).summary().squeeze()
-    assert row["bound_by"] == "matrix products" and row["wall_us"] == sum(us for us in walls if us == 100)
-    assert row["why"].startswith(f"A step takes 0.1 ms. Left out: {left_out}.")
-
-
-AGAIN = [
-    ([100, 100, 100, 100, 3000] * 2, ""),  # as with five workers, or a script that sleeps in every fifth step
-    ([890, 240, 240, 810, 210, 330, 910, 290, 240, 970], ""),  # only the last is over three times the median
-    ([*[100] * 8, 3000, 3000], ""),  # a stock of batches is used up
-    ([*[100] * 4, 3000, *[100] * 5], "enumerate(DataLoader)#_Iter.__next__"),  # as with eight workers
-]
-
-
-@pytest.mark.parametrize(("walls", "waits"), AGAIN)
-def test_long_steps_that_may_come_again_count(load, walls, waits):
+@pytest.mark.parametrize(("walls", "waits", "left_out"), WALLS)
+def test_long_steps_count_unless_they_came_once(load, walls, waits, left_out):
     trace = load(in_steps(walls, waits=waits))
-    row, table = trace.summary().squeeze(), trace.processor()
-    assert row["wall_us"] == table["us"].sum() == sum(walls)
-    assert table["us_per_step"].sum() == pytest.approx(sum(walls) / 10)
-    assert row["why"].startswith(f"A step takes {sum(walls) / 10 / 1e3:.1f} ms") and "Left out" not in row["why"]
-    skewed = sum(walls) / 10 > 1.5 * sorted(walls)[5]
-    assert (" on average, but 0." in row["why"]) == skewed
-    assert row["first_remedy"] == table["kind"][0] != "matrix products"
+    row, table, counted = (
+        trace.summary().squeeze(),
+        trace.processor(),
+        [us for us in walls if us == 100 or not left_out],
+    )
+    mean = sum(counted) / len(counted)
+    assert row["wall_us"] == table["us"].sum() == sum(counted) and table["us_per_step"].sum() == pytest.approx(mean)
+    assert row["why"].startswith(f"A step takes {mean / 1e3:.1f} ms")
+    assert f". Left out: {left_out}." in row["why"] if left_out else "Left out" not in row["why"]
+    assert (" on average, but 0." in row["why"]) == (mean > 1.5 * sorted(counted)[len(counted) // 2])
+    assert (row["first_remedy"] == table["kind"][0]) and (table["kind"][0] == "matrix products") == bool(left_out)
 
 
 def test_a_process_that_slept_in_a_step_that_was_left_out_shared_no_core(load):
-    labkit = {"threads": 1, "cores": 1, "cores_busy": 0.09, "thread_worked": 0.09}
-    row = load(in_steps([*[1000] * 5, 91_000, *[1000] * 4], least=2000, labkit=labkit)).summary().squeeze()
+    walls = [*[1000] * 5, 91_000, *[1000] * 4]
+    row = load(in_steps(walls, least=2000, labkit=cores(0.09, 0.09))).summary().squeeze()
     assert "Left out: 1 of 10 steps, 91% of the recorded time." in row["why"]
     assert row["why"].endswith("(torch.get_num_threads() is 1).") and row["verdict"].startswith("The processor spends")
 
@@ -185,10 +191,10 @@ TAKEN = "% of the time, other programs, its own workers or a container's limit h
 
 
 CORES = [
-    (1, [1.0], 500, 5000, "The", " OMP_NUM_THREADS=4 lets operators use all of them."),
+    (1, [1.0, 1.0], 500, 5000, "The", " OMP_NUM_THREADS=4 lets operators use all of them."),
     (4, [3.9, 1.0, 0.0], 500, 5000, "The", ""),
-    (1, [1.0], 50, 5000, "The", ""),  # so short that threads would bring nothing
-    (1, [0.5], 500, 5000, f"For 50{TAKEN}", ""),  # operators do not sleep
+    (1, [1.0, 1.0], 50, 5000, "The", ""),  # so short that threads would bring nothing
+    (1, [0.5, 0.5], 500, 5000, f"For 50{TAKEN}", ""),  # operators do not sleep
     (1, [0.6, 0.6, 0.4], 500, 5000, f"For 40{TAKEN}", ""),
     (1, [0.1, 0.1, 0.0], 500, 500, "For 90% .* script sleeps, .* no other process uses the cores.* 10.00x", ""),
     (1, [0.1, 0.1], 500, 500, "For 90% .* script sleeps, .*, or other programs have the cores", ""),
@@ -199,23 +205,12 @@ CORES = [
 
 @pytest.mark.parametrize(("threads", "measured", "us", "until", "verdict", "advice"), CORES)
 def test_cores_that_it_had_and_could_have_had_are_named(load, threads, measured, us, until, verdict, advice):
-    stamp = zip(("cores_busy", "thread_worked", "thread_waited"), measured, strict=False)  # the last on Linux
     operators = [("aten::mm", begin, us) for begin in range(0, until, us)]
-    labkit = {"threads": threads, "cores": 4, **dict(stamp)}
-    row = load(on_the_host(("ProfilerStep#3", 0, 5000), *operators, labkit=labkit)).summary().squeeze()
+    stamp = cores(*measured, threads=threads, of=4)
+    row = load(on_the_host(("ProfilerStep#3", 0, 5000), *operators, labkit=stamp)).summary().squeeze()
     assert re.match(verdict, row["verdict"])
     busy = f" kept {measured[0]} of 4 cores busy (torch.get_num_threads() is {threads})."
     assert row["why"].endswith(busy + advice)
-
-
-def test_without_steps_the_whole_recording_counts(load):
-    table = (
-        load(on_the_host(("aten::mul", 10, 30), ("aten::mkldnn_rnn_layer_backward", 70, 30)))
-        .processor()
-        .set_index("kind")
-    )
-    assert table["us"].to_dict() == {"matrix products": 30, "pointwise and other": 30, "Python and dispatch": 30}
-    assert table["us_per_step"].isna().all()
 
 
 def test_two_threads_do_not_count_an_instant_twice(load):

@@ -34,7 +34,6 @@ UNREADABLE = {
     "another ending": ("trace.txt", b"{}", ".json or .json.gz"),
     "empty": ("empty.json.gz", b"", "empty"),
     "cut off": ("cut.json.gz", gzip.compress(text().encode())[:-9], "damaged"),
-    "cut off mid-write": ("cut.json", text().encode()[:-40], "no JSON, or cut off"),
     "nested deeply": ("deep.json", b'{"traceEvents": [' + b"[" * 100_000, "no JSON"),
     "a list of something else": ("list.json", b'[{"loss": 1}]', 'no list of "traceEvents"'),
     "a file of macOS": ("._a.json.gz", b"\0\5\26\7", "macOS wrote this file.* Open a.json.gz"),
@@ -172,9 +171,10 @@ def test_a_rank_and_their_number_are_read_however_they_are_written(tmp_path, ran
         opened.ranks[0]
 
 
-@pytest.mark.parametrize(
-    "names", [("rank0", "rank1"), ("crank4", "trace-RANK-1"), ("t_rank_1_of_2.pt.trace", "worker7")]
-)
+OF_TWO_RANKS = [("rank0", "rank1"), ("crank4", "trace-RANK-1"), ("t_rank_1_of_2.pt.trace", "worker7")]
+
+
+@pytest.mark.parametrize("names", OF_TWO_RANKS)
 def test_a_file_that_does_not_tell_its_rank_has_that_of_its_name(tmp_path, names):
     trace = sound()
     del trace.meta["distributedInfo"]
@@ -183,25 +183,18 @@ def test_a_file_that_does_not_tell_its_rank_has_that_of_its_name(tmp_path, names
     assert list(Trace(tmp_path).ranks) == [0, 1]
 
 
-def idle_of(path):
-    return Trace(path).temporal().set_index("part")["us"]["idle"]
+ABOUT = {"name": "process_name", "pid": 1, "args": {"name": "Python"}, "ph": "M"}  # arguments first, as Ascend's
+READ = {
+    "a bare list of events": ("list.json", json.dumps([ABOUT, *sound().events]).encode()),
+    "packed, whatever its name is": ("packed.json", gzip.compress(text().encode())),
+    "plain, whatever its name is": ("plain.json.gz", text().encode()),
+}
 
 
-def test_a_bare_list_of_events_is_read(tmp_path):
-    about = {"name": "process_name", "pid": 1, "args": {"name": "Python"}, "ph": "M"}  # arguments first, as Ascend's
-    (tmp_path / "list.json").write_text(json.dumps([about, *sound().events]))
-    assert idle_of(tmp_path / "list.json") == 50
-
-
-@pytest.mark.parametrize(("name", "pack"), [("packed.json", gzip.compress), ("plain.json.gz", bytes)])
-def test_a_file_is_unpacked_by_its_content_and_not_by_its_name(tmp_path, name, pack):
-    (tmp_path / name).write_bytes(pack(text().encode()))
-    assert idle_of(tmp_path / name) == 50
-
-
-def test_a_name_in_another_encoding_leaves_the_rest_as_it_is(tmp_path):
-    (tmp_path / "trace.json").write_bytes(text().replace("conv2d", "caf\xe9").encode("latin-1"))
-    assert idle_of(tmp_path / "trace.json") == 50
+@pytest.mark.parametrize(("name", "content"), READ.values(), ids=READ)
+def test_a_file_is_read_by_its_content(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert Trace(tmp_path / name).temporal().set_index("part")["us"]["idle"] == 50
 
 
 @pytest.mark.parametrize("offset", [1615207264001000, 1000], ids=["since 1970", "since the first event"])
@@ -222,9 +215,8 @@ def data_parallel(host_of_second=HOST):
     trace.launch(50, 100, 100)
     for begin, duration in ((100, 100), (300, 50)):
         correlation = next(trace.correlations)
-        trace.event(
-            "cuda_runtime", "cudaLaunchKernel", begin - 20, 4, host_of_second, HOST + 1, correlation=correlation
-        )
+        where = dict(pid=host_of_second, tid=HOST + 1)
+        trace.event("cuda_runtime", "cudaLaunchKernel", begin - 20, 4, **where, correlation=correlation)
         trace.event("kernel", "gemm", begin, duration, pid=1, tid=7, stream=7, correlation=correlation)
     trace.call(400, 10, "cudaDeviceSynchronize")  # of one of them
     return trace

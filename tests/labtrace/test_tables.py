@@ -97,9 +97,8 @@ def test_without_launches_nothing_is_said_about_them(load):
     verdict = trace.summary().iloc[0]
     assert verdict["bound_by"] == "unknown" and np.isnan(verdict["mean_queue"])
     assert "cannot be replayed" in verdict["why"]
-    assert verdict["verdict"].startswith(
-        "The GPU waits 40% of the time: nothing on the host can bring more than 1.67x."
-    )
+    said = "The GPU waits 40% of the time: nothing on the host can bring more than 1.67x."
+    assert verdict["verdict"].startswith(said)
     assert verdict["verdict"].endswith("busy, entirely with matrix products.")
     with pytest.raises(TraceError, match="trace.json: .*ProfilerStep"):
         trace.temporal(by="step")

@@ -54,15 +54,6 @@ def in_collectives(rank, *collectives, name=NCCL):
     return trace
 
 
-def test_collectives_at_the_same_time_do_not_count_an_instant_twice(load):
-    """Rank 0 is in both from 10 to 110; the last 20 of one and the last 30 of the other are the sending."""
-    early = in_collectives(0, (1, 10, 100, 20), (1, 10, 100, 21))
-    late = in_collectives(1, (1, 90, 20, 20), (1, 80, 30, 21))
-    table = load(early, late).communication()
-    assert table["communication_us"].tolist() == [100, 30] and table["sending_us"].tolist() == [30, 30]
-    assert table["waited_us"].tolist() == [70, 0] and table["straggler"].tolist() == [1, 1]
-
-
 def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, load):
     assert in_words(ranks.communication()) == (
         "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the other one 0.1 ms, 40% of its time."
@@ -74,19 +65,60 @@ def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, load):
     assert in_words(load(trace).communication()).startswith("Only 1 of 4 ranks: communication contains the waiting")
 
 
-def test_who_waits_in_turn_has_waited_as_often(load):
-    """Rank 0 spends less time in collectives, but each rank is the last one once."""
-    durations = enumerate([(10, 50), (30, 45)])
-    traces = [in_collectives(rank, (0, 10, one, 7), (100, 110, two, 7)) for rank, (one, two) in durations]
-    table = load(*traces).communication()
-    assert table["waited_us"].tolist() == [5, 20] and table["straggler"].tolist() == [0, 0]
+def of(begin, us, group, number):
+    return begin - 5, begin, us, 7 + group, ("allreduce", f"{group}", number)
 
 
-def test_on_a_cpu_it_is_gloo_s_ranges_in_the_steps(load):
-    row = load(on_gloo()).communication().iloc[0]
-    assert row["wall_us"] == 200 and row["compute_us"] == 50 + 40
-    assert row["communication_us"] == 30 + 70, "the last range continues after its step, and that is not the step's"
-    assert row["hidden_us"] == 20 + 10 and row["exposed_us"] == 10 + 60
+def ended(kept):
+    """Three ranks that leave each of five collectives together; of rank 1 only these were recorded."""
+    ends, work = (100, 230, 320, 470, 560), [(60, range(5)), (50, kept), (10, range(5))]
+    return [[(ends[place] - us - 9, ends[place] - us, us, 7) for place in places] for us, places in work]
+
+
+NAN, ONE_LACKS = float("nan"), {"straggler": [2] * 3, "waited_us": [200, 160, 0], "came_last": [0, 0, 4]}
+COLLECTIVES = {  # of each rank, and columns of the table
+    "at the same time, no instant twice: the last 20 of one and 30 of the other are the sending": (
+        [[(1, 10, 100, 20), (1, 10, 100, 21)], [(1, 90, 20, 20), (1, 80, 30, 21)]],
+        {"communication_us": [100, 30], "sending_us": [30, 30], "waited_us": [70, 0], "straggler": [1, 1]},
+    ),
+    "rank 0 spends less time in them, but each rank is the last one once": (
+        [[(0, 10, 10, 7), (100, 110, 50, 7)], [(0, 10, 30, 7), (100, 110, 45, 7)]],
+        {"waited_us": [5, 20], "straggler": [0, 0]},
+    ),
+    "different ones have no straggler": (
+        [[(at, at + 10, 5, 7) for at in own] for own in ((0, 100, 230, 500), (0, 30, 60, 90, 800))],
+        {"waited_us": [NAN, NAN], "straggler": [NAN, NAN]},
+    ),
+    "one rank lacks the first": (ended([1, 2, 3, 4]), ONE_LACKS),
+    "one rank lacks the last": (ended([0, 1, 2, 3]), ONE_LACKS),
+    "one rank lacks one between them": (ended([0, 1, 3, 4]), ONE_LACKS | {"collectives": [4, 4, 4]}),
+    "by group and number: rank 0 is in a group with each other one, its second with rank 2 comes first": (
+        [[of(10, 40, 1, 3), of(20, 30, 2, 8), of(60, 5, 2, 7), of(100, 10, 1, 4)], [of(40, 10, 1, 3)],
+         [of(30, 20, 2, 8), of(80, 15, 2, 7)]],
+        {"collectives": [3, 1, 2], "came_last": [1, 1, 1], "waited_us": [20, 0, 10]},
+    ),
+    "of two that came at the same time none came last": (
+        [[(0, 10, 30, 7), (50, 60, 9 + rank, 7)] for rank in range(3)], {"came_last": [1, 0, 0]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ranks", "columns"), COLLECTIVES.values(), ids=COLLECTIVES)
+def test_who_waited_for_whom_in_collectives(load, ranks, columns):
+    table = load(*(in_collectives(rank, *own) for rank, own in enumerate(ranks))).communication()
+    for name, expected in columns.items():
+        assert table[name].tolist() == pytest.approx(expected, nan_ok=True), name
+    assert ("cannot be matched" in in_words(table)) == table["waited_us"].isna().all()
+
+
+# Of both steps, in which the last range continues after its step, and that is not the step's; and of the first.
+GLOO = [(range(2), [200, 90, 100, 30, 70]), (range(1), [100, 50, 30, 20, 10])]
+
+
+@pytest.mark.parametrize(("steps", "us"), GLOO)
+def test_on_a_cpu_it_is_gloo_s_ranges_in_the_steps(load, steps, us):
+    row = load(on_gloo()).steps(0, steps[-1]).communication().iloc[0]
+    assert row[["wall_us", "compute_us", "communication_us", "hidden_us", "exposed_us"]].tolist() == us
     assert np.isnan(row["straggler"]) and np.isnan(row["waited_us"])
 
 
@@ -101,11 +133,6 @@ def test_on_a_cpu_a_rank_that_waits_for_others_is_told_so(load, late, advice):
         traces.append(on_the_host(("ProfilerStep#0", 0, 110), ("aten::mm", 0, joins), handing_over, rank=number))
         traces[-1].event("user_annotation", "gloo:all_reduce", joins, 110 - joins, tid=GLOO_THREAD)
     assert advice in load(*traces).summary()["verdict"][0]
-
-
-def test_only_some_steps_have_only_their_communication(load):
-    row = load(on_gloo()).steps(0).communication().iloc[0]
-    assert row["wall_us"] == 100 and row["communication_us"] == 30 and row["exposed_us"] == 10
 
 
 def test_without_steps_the_whole_recording_counts(load):
@@ -125,43 +152,6 @@ def test_what_cannot_be_known_is_not_a_number(load, on_a_cpu, one_kernel):
     assert row[["communication_us", "hidden_us", "exposed_us", "share_of_wall"]].isna().all() and row["wall_us"] == 200
 
 
-def test_ranks_with_different_collectives_have_no_straggler(load):
-    begins = (0, 100, 230, 500), (0, 30, 60, 90, 800)
-    table = load(
-        *(in_collectives(n, *((at, at + 10, 5, 7) for at in own)) for n, own in enumerate(begins))
-    ).communication()
-    assert table[["waited_us", "straggler"]].isna().all(axis=None) and "cannot be matched" in in_words(table)
-
-
-@pytest.mark.parametrize("kept", [[1, 2, 3, 4], [0, 1, 2, 3], [0, 1, 3, 4]])
-def test_a_collective_that_one_rank_lacks_hides_no_straggler(load, kept):
-    """All leave each of five together. Of rank 1 one was not recorded: the first, the last or one between them."""
-    ends, traces = (100, 230, 320, 470, 560), []
-    for rank, (us, places) in enumerate([(60, range(5)), (50, kept), (10, range(5))]):
-        traces.append(in_collectives(rank, *((ends[place] - us - 9, ends[place] - us, us, 7) for place in places)))
-    table = load(*traces).communication()
-    assert (table["straggler"] == 2).all() and table["waited_us"].tolist() == [200, 160, 0]
-    assert table["collectives"].tolist() == [4] * 3 and table["came_last"].tolist() == [0, 0, 4]
-
-
-def test_collectives_are_matched_by_their_group_and_number_in_it(load):
-    """Rank 0 is in a group with each other one. Its second collective with rank 2 comes first, and rank 1 lacks one."""
-
-    def at(begin, us, group, number):
-        return begin - 5, begin, us, 7 + group, ("allreduce", f"{group}", number)
-
-    first = in_collectives(0, at(10, 40, 1, 3), at(20, 30, 2, 8), at(60, 5, 2, 7), at(100, 10, 1, 4))
-    second, third = in_collectives(1, at(40, 10, 1, 3)), in_collectives(2, at(30, 20, 2, 8), at(80, 15, 2, 7))
-    table = load(first, second, third).communication()
-    assert table["collectives"].tolist() == [3, 1, 2] and table["came_last"].tolist() == [1, 1, 1]
-    assert table["waited_us"].tolist() == [20, 0, 10]
-
-
-def test_of_two_that_came_at_the_same_time_none_came_last(load):
-    table = load(*(in_collectives(rank, (0, 10, 30, 7), (50, 60, 9 + rank, 7)) for rank in range(3))).communication()
-    assert table["came_last"].tolist() == [1, 0, 0]
-
-
 STAGES = [("send", "7", 1)], [("recv", "7", 1), ("send", "7", 1)], [("recv", "7", 1)]
 PIPELINES = [(STAGES, True, True), ([[()] * 2, [()] * 4, [()] * 2], True, False), ([[()] * 2] * 3, False, False)]
 
@@ -171,10 +161,8 @@ def test_stages_that_send_to_each_other_are_a_pipeline_with_bubbles(load, messag
     """The last is an all-to-all. Without the messages' names only different numbers tell, and one file has none."""
     times = [[(100 * n, 100 * n + 5, 60, 7, one) for n, one in enumerate(sent)] for sent in messages]
     folder = load(*(in_collectives(rank, *own, name="ncclDevKernel_SendRecv()") for rank, own in enumerate(times)))
-    table, words = (
-        folder.communication(),
-        r"Each rank is a stage of a pipeline: for [\d% to]+ of the time .* \(bubbles\)",
-    )
+    table = folder.communication()
+    words = r"Each rank is a stage of a pipeline: for [\d% to]+ of the time .* \(bubbles\)"
     assert (table["pipeline"] == pipeline).all() and bool(re.match(words, in_words(table))) == pipeline
     assert table["waited_us"].isna().all() == pipeline and table["straggler"].isna().all()
     assert is_pipeline([folder.ranks[1]]) == alone

@@ -183,10 +183,8 @@ def test_kernels_are_bars_in_the_colour_of_their_kind(two_streams, one_kernel):
     names = [row["name"] for row in told(figure)]
     assert figure.layout.yaxis.categoryarray[:2] == ("1. gemm", "2. gemm&lt;4, float&gt;(int)")
     assert bars(figure)["compute", "1. gemm"] == 200 and bars(figure)["memory", "4. " + html.escape(names[3])] == 40
-    assert notes(figure) == ["two", "one"] and [bar.name for bar in figure.data if bar.showlegend] == [
-        "compute",
-        "memory",
-    ]
+    legend = [bar.name for bar in figure.data if bar.showlegend]
+    assert notes(figure) == ["two", "one"] and legend == ["compute", "memory"]
     assert told(figure)[0]["share of busy"] == "52.6%" and "share of busy: 52.6%" in figure.data[0].hovertext[0]
 
 

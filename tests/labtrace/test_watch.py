@@ -69,7 +69,7 @@ def script(start, tmp_path):
 
 
 def recorded_steps(path):
-    return {number: len(rank.steps) for number, rank in labtrace.Trace(path).ranks.items()}
+    return {number: len(rank.steps) for number, rank in labtrace.Trace(path).ranks.items()} if path.exists() else {}
 
 
 @pytest.mark.slow
@@ -93,17 +93,71 @@ def test_some_steps_are_recorded_and_the_script_is_as_without_it(tmp_path):
     assert re.search(r"kept [\d.]+ of \d+ cores busy", done.stderr)
 
 
-def test_another_optimiser_takes_over_where_the_first_steps_no_more(script, tmp_path):
-    script(
+PROFILED = """
+for _ in range({}):
+    update()
+with torch.profiler.profile() as own:  # PyTorch runs only one. A second one would end the process
+    for _ in range(12):
+        update()
+own.export_chrome_trace("own.json")
+"""
+THREADS = """
+import threading
+
+def train():
+    net = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+    for _ in range({}):
+        net(torch.rand(32, 64)).square().mean().backward()
+        optimizer.step()
+    trained.append(net)
+
+trained, threads = [], [threading.Thread(target=train) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.exit(2 - len(trained))
+"""
+ALREADY = "nothing is recorded, since the script has a profiler of its own"
+# A script and how many of its steps are to be recorded; its status, those that are recorded, and what is said.
+SCRIPTS = {
+    "another optimiser takes over where the first steps no more": (
         """
         first = torch.optim.Adam(net.parameters())
         update(first)
         for _ in range(40):
             update()
         """,
-        steps=3,
-    )
-    assert recorded_steps(tmp_path / "train.json.gz") == {0: 3}
+        3, 0, {0: 3}, "3 steps of",
+    ),
+    "optimisers that step in the backward pass end one step": (
+        """
+        optimizers = {weight: torch.optim.SGD([weight], 0.01) for weight in net.parameters()}
+        for weight in net.parameters():
+            weight.register_post_accumulate_grad_hook(lambda weight: optimizers[weight].step())
+        for _ in range(20):
+            net(torch.rand(4, 8)).square().mean().backward()
+        """,
+        10, 0, {0: 10}, "10 steps of",
+    ),
+    "what there is is written if the script fails": (
+        "for _ in range(9): update()\nraise ValueError('of the script')", 10, 1, {0: 3}, "ValueError: of the script",
+    ),
+    "a script that ends before the recording": ("update()", 10, 0, {}, "ended after 1 steps, and 6 warm up"),
+    "a profiler of its own, at once": (PROFILED.format(0), 10, 0, {}, ALREADY),
+    "a profiler of its own, in the warm-up": (PROFILED.format(3), 10, 0, {}, ALREADY),
+    "a profiler of its own, where the recording begins": (PROFILED.format(5), 10, 0, {}, ALREADY),
+    "of several threads that train one is recorded": (THREADS.format(60), 10, 0, {0: 10}, "10 steps of"),
+    "and none is hurt": (THREADS.format(9), 10, 0, {}, "nothing is recorded: the thread that trained"),
+    "a profiler of its own, in the recording": (PROFILED.format(9), 10, 0, {0: 3}, "3 steps of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("lines", "steps", "status", "recorded", "told"), SCRIPTS.values(), ids=SCRIPTS)
+def test_what_is_recorded_of_a_script_and_what_is_said(script, tmp_path, lines, steps, status, recorded, told):
+    said, ended = script(lines, steps=steps)
+    assert (ended, recorded_steps(tmp_path / "train.json.gz")) == (status, recorded) and told in said, said
 
 
 def test_an_update_that_a_scaler_leaves_out_ends_a_step_too(script, tmp_path):
@@ -124,18 +178,6 @@ def test_an_update_that_a_scaler_leaves_out_ends_a_step_too(script, tmp_path):
     assert recorded_steps(tmp_path / "train.json.gz") == {0: 4}
 
 
-def test_what_there_is_is_written_if_the_script_fails(script, tmp_path):
-    said, status = script("for _ in range(9): update()\nraise ValueError('of the script')")
-    assert status == 1 and "ValueError: of the script" in said
-    assert recorded_steps(tmp_path / "train.json.gz") == {0: 3}
-
-
-def test_a_script_that_ends_before_the_recording_is_told_so(script, tmp_path):
-    said, status = script("update()")
-    assert status == 0 and "ended after 1 steps, and 6 warm up" in said
-    assert not list(tmp_path.glob("*.json.gz"))
-
-
 def test_a_step_of_many_passes_ends_early_where_its_events_fill_the_memory(script, tmp_path):
     lines = """
         for _ in range(9):
@@ -148,59 +190,6 @@ def test_a_step_of_many_passes_ends_early_where_its_events_fill_the_memory(scrip
     assert status == 0 and "has grown by" in said and "parts of one step of train.py" in said and "to the end" in said
     rank = labtrace.Trace(tmp_path / "train.json.gz").ranks[0]
     assert rank.steps.empty and (rank.operators["name"] == "aten::linear").sum() == 4  # two of the step's nine passes
-
-
-@pytest.mark.parametrize(("steps_before", "recorded"), [(0, 0), (3, 0), (5, 0), (9, 3)])
-def test_a_profiler_of_the_script_s_own_has_its_way(script, tmp_path, steps_before, recorded):
-    """PyTorch runs only one. A second one would end the process."""
-    said, status = script(f"""
-        for _ in range({steps_before}):
-            update()
-        with torch.profiler.profile() as own:
-            for _ in range(12):
-                update()
-        own.export_chrome_trace("own.json")
-    """)
-    assert status == 0 and (tmp_path / "own.json").exists()
-    if recorded:
-        assert recorded_steps(tmp_path / "train.json.gz") == {0: recorded}
-    else:
-        assert "nothing is recorded, since the script has a profiler of its own" in said
-
-
-def test_optimisers_that_step_in_the_backward_pass_end_one_step(script, tmp_path):
-    said, status = script("""
-        optimizers = {weight: torch.optim.SGD([weight], 0.01) for weight in net.parameters()}
-        for weight in net.parameters():
-            weight.register_post_accumulate_grad_hook(lambda weight: optimizers[weight].step())
-        for _ in range(20):
-            net(torch.rand(4, 8)).square().mean().backward()
-    """)
-    assert status == 0 and recorded_steps(tmp_path / "train.json.gz") == {0: 10}, said
-
-
-@pytest.mark.parametrize(("steps", "told"), [(60, "10 steps"), (9, "nothing is recorded: the thread that trained")])
-def test_of_several_threads_that_train_one_is_recorded_and_none_is_hurt(script, tmp_path, steps, told):
-    said, status = script(
-        f"""
-        import threading
-
-        def train():
-            net = nn.Linear(64, 64)
-            optimizer = torch.optim.SGD(net.parameters(), 0.01)
-            for _ in range({steps}):
-                net(torch.rand(32, 64)).square().mean().backward()
-                optimizer.step()
-            print("trained")
-
-        threads = [threading.Thread(target=train) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        """
-    )
-    assert status == 0 and said.count("trained\n") == 2 and told in said
 
 
 @pytest.mark.parametrize("taken", ["train.json.gz", "train.html", "train"])
@@ -285,13 +274,8 @@ def test_each_rank_writes_a_file_into_one_folder(tmp_path):
         """
     (tmp_path / "train.py").write_text(LOOP + textwrap.dedent(lines))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*torchrun, "-m", "labtrace", "watch", "--steps", "2", "train.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [*torchrun, "-m", "labtrace", "watch", "--steps", "2", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert recorded_steps(tmp_path / "train") == {0: 2, 1: 2}
     assert f"labtrace report {tmp_path / 'train'} tells who waited for whom" in done.stderr

@@ -105,12 +105,19 @@ def test_a_batch_of_another_shape_is_refused_and_changes_nothing(tiny, batch):
     for seed in range(8):
         real = float64(batch, 2, seed)
         assert_close(step(*real), plain(*real), 1e-7, seed)
-        with pytest.raises(
-            labkit.LabkitError, match=r"recorded for batches of shape \(2, 3, 16, 16\).*\(1, 3, 16, 16\)"
-        ):
+        shapes = r"recorded for batches of shape \(2, 3, 16, 16\).*\(1, 3, 16, 16\)"
+        with pytest.raises(labkit.LabkitError, match=shapes):
             step(*float64(batch, 1, seed))
         with pytest.raises(labkit.LabkitError, match="float32 on cpu, the networks are torch.float64"):
             step(*batch(2, size=16))
+
+
+def warmed_up(tiny, batch, *seams):
+    """A step that is about to be recorded."""
+    step = labkit.make_step(tiny(), *seams)
+    for _ in range(step.warmup):
+        step(*batch())
+    return step
 
 
 def test_a_seam_that_waits_for_the_device_is_named(tiny, batch):
@@ -119,9 +126,7 @@ def test_a_seam_that_waits_for_the_device_is_named(tiny, batch):
             super().backward(loss, player)
             assert loss.item() > 0
 
-    step = labkit.make_step(tiny(), OnCPU, Looks)
-    for _ in range(step.warmup):
-        step(*batch())
+    step = warmed_up(tiny, batch, OnCPU, Looks)
     before = copy.deepcopy(step.state_dict()["model"])
     with pytest.raises(labkit.LabkitError, match="cannot be recorded.*not permitted.*no .item()"):
         step(*batch())
@@ -139,9 +144,7 @@ def test_memory_that_does_not_suffice_is_not_taken_for_waiting(tiny, batch, ends
                 if ends_badly:  # as CUDA does, after an error in a recording
                     raise RuntimeError("operation failed due to a previous error during capture")
 
-    step = labkit.make_step(tiny(), Full)
-    for _ in range(step.warmup):
-        step(*batch())
+    step = warmed_up(tiny, batch, Full)
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         step(*batch())
 
