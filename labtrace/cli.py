@@ -63,7 +63,7 @@ def add(
         elif each.annotation is bool:
             info = typer.Option(as_option(name), metavar="", **shown)  # no --no- in front
         elif each.annotation in (int, int | None):
-            info = typer.Option(min=0, **shown)
+            info = typer.Option(min=0, metavar="<int>", **shown)
         else:
             info = typer.Option(**shown)
         parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
