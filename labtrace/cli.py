@@ -63,7 +63,7 @@ def add(
         elif each.annotation is bool:
             info = typer.Option(as_option(name), metavar="", **shown)  # no --no- in front
         elif each.annotation in (int, int | None):
-            info = typer.Option(min=0, metavar="<int>", **shown)
+            info = typer.Option(callback=not_negative, **shown)
         else:
             info = typer.Option(**shown)
         parameters[name] = each.replace(annotation=Annotated[each.annotation, info])
@@ -76,6 +76,13 @@ def add(
     call.__annotations__ = {name: each.annotation for name, each in parameters.items()}
     summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
     app.command(help=summary, **settings)(call)
+
+
+def not_negative(number: int | None) -> int | None:
+    """The number. Raises typer's error, which names the option, if it is below 0."""
+    if number is not None and number < 0:
+        raise typer.BadParameter(f"{number} is below 0.")
+    return number
 
 
 def described(docstring: str | None) -> dict[str, tuple[str, str]]:
