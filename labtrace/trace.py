@@ -459,6 +459,8 @@ class Trace:
                 by more than a twentieth, a ReplayWarning says so.
         """
         chosen = next(iter(self.ranks)) if rank is None and len(self.ranks) == 1 else rank
+        if chosen not in self.ranks:
+            raise LabError(f"rank={rank}: a replay is of one rank. Choose among {', '.join(map(str, self.ranks))}.")
         return replay_rank(self.ranks[chosen], host, kernels, graph, data)
 
     def diff(self, other: Trace, by: str = "name") -> pandas.DataFrame:

@@ -97,7 +97,7 @@ def test_the_rank_that_is_waited_for_gains_nothing_by_waiting_less(tmp_path):
     assert found[1, "waiting for other ranks"] == pytest.approx(1.0, rel=0.01)
     assert found[1, "convolutions"] == pytest.approx(2500 / 1100, rel=0.01)
     both = Trace(tmp_path)
-    for settings, message in (({}, "Choose among 0, 1"), ({"rank": 2}, "no rank 2.*among 0, 1")):
+    for settings, message in (({}, "Choose among 0, 1"), ({"rank": 2}, "rank=2.*among 0, 1")):
         with pytest.raises(LabError, match=message):
             both.what_if(**settings)
 
