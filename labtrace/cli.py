@@ -29,25 +29,6 @@ WHOLE = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 PACKAGES = {"PIL": "pillow", "hta": "traceinsight"}  # where a module's name is not its package's
 
 
-class _PlainFlags:
-    """A part of a command. Its help shows flags, --help among them, without the type of a value."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        parameters = super().get_params(ctx)  # type: ignore[misc]
-        for each in parameters:
-            if getattr(each, "is_flag", False):
-                each.metavar = ""
-        return parameters
-
-
-class Command(_PlainFlags, typer.core.TyperCommand):
-    """A command."""
-
-
-class Group(_PlainFlags, typer.core.TyperGroup):
-    """Several commands under one name."""
-
-
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
     """Makes a function a command. Keyword-only parameters are options, the others are arguments.
 
@@ -80,7 +61,7 @@ def add(
         if each.kind != Parameter.KEYWORD_ONLY:
             info = typer.Argument(help=text)
         elif each.annotation is bool:
-            info = typer.Option(as_option(name), **shown)  # no --no- in front
+            info = typer.Option(as_option(name), metavar="", **shown)  # no --no- in front
         elif each.annotation in (int, int | None):
             info = typer.Option(callback=not_negative, **shown)
         else:
@@ -94,7 +75,7 @@ def add(
     call.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     call.__annotations__ = {name: each.annotation for name, each in parameters.items()}
     summary = re.split(r"\n\n[\w ,]+:\n", inspect.getdoc(command) or "")[0]
-    app.command(cls=Command, help=summary, **settings)(call)
+    app.command(help=summary, **settings)(call)
 
 
 def not_negative(number: int | None) -> int | None:
@@ -157,7 +138,7 @@ def named(paths: list[Path]) -> dict[str, Path]:
 
 def application(text: str | None) -> typer.Typer:
     """A command line without commands."""
-    settings: dict[str, Any] = dict(cls=Group, no_args_is_help=True, pretty_exceptions_enable=False)
+    settings: dict[str, Any] = dict(no_args_is_help=True, pretty_exceptions_enable=False)
     settings["context_settings"] = {"help_option_names": ["-h", "--help"]}
     return typer.Typer(**settings, help=text, callback=lambda: None, epilog="--version prints the version.")
 

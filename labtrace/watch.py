@@ -88,6 +88,7 @@ class Watch:
         self.optimizer: Any = None  # a weak reference to the first that stepped
         self.since: Any = weakref.WeakKeyDictionary()  # how often each other optimiser has stepped since the first did
         self.ends: list[float] = []  # of the steps, seconds
+        self.ended_before = 0  # steps, when a scaler began its own
         # At the edges of recorded steps: seconds that all threads had worked, that this one had, and waited for a core.
         self.used: list[tuple[float, ...]] = []
         self.whole: dict[str, bool] = {}  # by the name of a class: whether its networks are never parts of others
@@ -110,7 +111,7 @@ class Watch:
             self.hook = module.register_module_forward_hook(self._called)
         else:
             self.hook = register_optimizer_step_post_hook(self._stepped)
-            self._hook_scaler(torch.amp.GradScaler)
+            _around(torch.amp.GradScaler, "step", self._begin_scaled, self._end_scaled)
         module.register_module_module_registration_hook(self._built)
         module.register_module_parameter_registration_hook(self._built)
         # A long evaluation between two steps must not fill the memory with events, nor a step of many passes.
@@ -142,24 +143,19 @@ class Watch:
         self.since.clear()
         return True
 
-    def _hook_scaler(self, scaler_type: Any) -> None:
+    def _begin_scaled(self, *_args: Any) -> None:
+        self.ended_before = len(self.ends)
+
+    def _end_scaled(self, _scaler: Any, optimizer: Any, *_args: Any) -> None:
         """A step of the training ends, too, where a scaler leaves the optimiser's out, for an infinite gradient."""
-        step = scaler_type.step
-
-        def scaled(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before = len(self.ends)
-            result = step(scaler, optimizer, *args, **kwargs)
-            if self.optimizer and optimizer is self.optimizer() and len(self.ends) == before:
-                self.step_ended()
-            return result
-
-        scaler_type.step = scaled
+        if self.optimizer and optimizer is self.optimizer() and len(self.ends) == self.ended_before:
+            self.step_ended()
 
     def _begin_backward(self, *_args: Any) -> None:
         self._check_memory()
         self.backward[threading.get_ident()] += 1
 
-    def _end_backward(self) -> None:
+    def _end_backward(self, *_args: Any) -> None:
         self.backward[threading.get_ident()] -= 1
         if self.ended_in_backward and not self._in_backward():
             self.ended_in_backward = False
@@ -312,8 +308,8 @@ class Watch:
         return text
 
 
-def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[[], None] | None = None) -> None:
-    """Has each call of a function begin with one of `before`, which gets its arguments, and end with one of `after`."""
+def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[..., None] | None = None) -> None:
+    """Has each call of a function begin with one of `before` and end with one of `after`, with the same arguments."""
     function = getattr(owner, name)
 
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -322,7 +318,7 @@ def _around(owner: Any, name: str, before: Callable[..., None], after: Callable[
             return function(*args, **kwargs)
         finally:
             if after:
-                after()
+                after(*args)
 
     setattr(owner, name, called)
 
@@ -336,17 +332,10 @@ def peak_memory() -> int:
     return 0
 
 
-def _show(kind: Any, error: Any, frames: Any) -> None:
-    """Prints an error of the script without the frames around its own, of this module and of runpy."""
-    while frames and frames.tb_frame.f_code.co_filename in (__file__, runpy.run_path.__code__.co_filename):
-        frames = frames.tb_next
-    sys.__excepthook__(kind, error.with_traceback(frames), frames)
-
-
 def main() -> None:
     """Runs the script under a `Watch`: ``python -m labtrace.watch SETTINGS script ...``, which `watch` starts."""
     _, settings, *sys.argv = sys.argv
-    watched, sys.excepthook = Watch(**json.loads(settings)), _show
+    watched = Watch(**json.loads(settings))
     after_import("torch", watched.hook_into)  # and not before: PyTorch reads environment variables then
     try:
         if sys.argv[0] == "-m":

@@ -158,8 +158,6 @@ def trace_files(path: Path | str) -> list[Path]:
             f"{path}: {cause}. A trace's name ends in .json or .json.gz. torch.profiler writes one, and so do "
             "`labtrace watch` and labkit.record."
         )
-    if path.name.startswith("._"):
-        raise TraceError(f"{path}: macOS wrote this file beside a copy, and no events into it. Open {path.name[2:]}.")
     if not path.name.endswith(SUFFIXES):
         check_own(path)
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
@@ -200,16 +198,13 @@ def rank_of_name(name: str) -> int:
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
     """Raises `TraceError` for events that would make every number wrong."""
-    for fault, bad in (
-        ("a negative duration", events["duration"] < 0),
-        ("no time, or an infinite one, for their begin (ts) or duration (dur)", ~np.isfinite(events["end"])),
-    ):
-        if bad.any():
-            raise TraceError(
-                f"{file}: {bad.sum()} of {len(events)} events have {fault}, the first of them "
-                f"{events['name'][bad].iloc[0][:80]!r}. No profiler writes such events. Record again, or "
-                "use the file as it was before it was edited."
-            )
+    bad = ~np.isfinite(events["end"]) | (events["duration"] < 0)
+    if bad.any():
+        raise TraceError(
+            f"{file}: {bad.sum()} of {len(events)} events have a negative duration, no time, or an infinite one (ts, "
+            f"dur), the first of them {events['name'][bad].iloc[0][:80]!r}. No profiler writes such events. Record "
+            "again, or use the file as it was before it was edited."
+        )
 
 
 def entry(meta: dict[str, Any], name: str) -> dict[str, Any]:
@@ -399,23 +394,19 @@ class Columns:
             )
         lasting = np.abs(duration) <= LONGEST_NS
         begin = begin - first
+        texts = {name: names[values[name]] for name in ("name", "message", "note")}
+        processes = {name: pandas.Series(places[values[name]]).infer_objects() for name in ("pid", "tid")}
+        times = {"begin": _microseconds(begin, known), "duration": _microseconds(duration, lasting)}
+        blocks = values.pop("blocks")
         return pandas.DataFrame(
             {
+                **values,
+                **texts,
+                **processes,
+                **times,
                 "category": categories[values["category"]],
-                "name": names[values["name"]],
-                "begin": _microseconds(begin, known),
-                "duration": _microseconds(duration, lasting),
-                "pid": pandas.Series(places[values["pid"]]).infer_objects(),
-                "tid": pandas.Series(places[values["tid"]]).infer_objects(),
-                "stream": values["stream"],
-                "correlation": values["correlation"],
                 "end": _microseconds(begin + duration, known & lasting),
-                "external": values["external"],
-                "inputs": values["inputs"],
-                "message": names[values["message"]],
-                "turn": values["turn"],
-                "blocks_per_sm": np.where(values["blocks"] < 0, np.nan, values["blocks"] / MILLION),
-                "note": names[values["note"]],
+                "blocks_per_sm": np.where(blocks < 0, np.nan, blocks / MILLION),
             }
         )
 

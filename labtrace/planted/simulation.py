@@ -23,9 +23,8 @@ MAIN, AUTOGRAD = 5000, 5001  # threads of the host; the first has the number of 
 QUEUE = 1000  # launches that can wait in a stream: the next one has to wait on the host
 PAUSE_US, LATENCY_US = 0.9, 2.8  # between two kernels of a stream; from the end of a launch to the begin of its kernel
 ADAM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>"
-LAYER: tuple[
-    tuple[str, str, float], ...
-] = (  # operators of the forward and the backward pass, and the kernel's share of `Process.kernel_us`
+# Operators of the forward and the backward pass, and the kernel's share of `Process.kernel_us`
+LAYER: tuple[tuple[str, str, float], ...] = (
     ("aten::mm", "MmBackward0", 1.0),
     ("aten::addmm", "AddmmBackward0", 1.0),
     ("aten::gelu", "GeluBackward0", 0.6),

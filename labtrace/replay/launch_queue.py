@@ -210,7 +210,6 @@ def _play_shared(
     """Plays launches whose kernels slow each other down."""
     gpu = _GPU(launches, gap_us)
     host_start: list[float] = []
-    host_end: list[float] = []
     now = 0.0
     streams: dict[int, list[int]] = defaultdict(list)  # the launches each has had so far
     for i, launch in enumerate(launches):
@@ -219,13 +218,13 @@ def _play_shared(
         now += launch.host_us
         if len(earlier) >= queue_limit:
             now = max(now, gpu.start_of(earlier[-queue_limit]))
-        host_end.append(now)
-        gpu.launch(i, now)
+        gpu.launched.append(now)
+        gpu.waiting[launch.stream].append(i)
         earlier.append(i)
         if i in waits:
             now = max(now, gpu.finish(waits[i]))
     gpu.finish()
-    return gpu.begin, gpu.end, host_start, host_end
+    return gpu.begin, gpu.end, host_start, gpu.launched
 
 
 class _GPU:
@@ -236,7 +235,7 @@ class _GPU:
 
     def __init__(self, launches: Sequence[Launch], gap_us: float):
         self.launches, self.gap_us = launches, gap_us
-        self.launched = [0.0] * len(launches)
+        self.launched: list[float] = []
         self.begin = [0.0] * len(launches)
         self.end = [0.0] * len(launches)  # of a running kernel as expected so far; 0 before its start
         self.ended: set[int] = set()
@@ -244,11 +243,6 @@ class _GPU:
         self.running: dict[int, int] = {}  # by stream
         self.free: dict[int, float] = defaultdict(float)  # by stream, when its next kernel may start
         self.slowdown = 1.0
-
-    def launch(self, i: int, time: float) -> None:
-        """Takes the launch at position `i`, made at `time`."""
-        self.launched[i] = time
-        self.waiting[self.launches[i].stream].append(i)
 
     def start_of(self, i: int) -> float:
         """When this kernel started."""

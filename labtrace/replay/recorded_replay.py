@@ -19,7 +19,7 @@ from dataclasses import replace as with_changes
 import numpy as np
 import pandas
 
-from labtrace.errors import LabError
+from labtrace.errors import LabError, check_at_least
 from labtrace.events.dialects import OPERATORS
 from labtrace.events.intervals import busy, innermost
 from labtrace.events.rank import Rank
@@ -41,9 +41,7 @@ def replay_rank(rank: Rank, host: float, kernels: float, graph: bool, data: floa
     recorded = read_launches(rank)
     if doubt := replay_doubt(rank, recorded.timeline.kernel_start, recorded.timeline.kernel_end):
         warnings.warn(doubt, ReplayWarning, stacklevel=3)
-    for factor in (host, kernels, data):
-        if not 0 <= factor < np.inf:
-            raise LabError(f"{factor} is no factor on a time. Give 0 or more: 0.5 is twice as fast.")
+    check_at_least(0, host=host, kernels=kernels, data=data)
     launches = [
         with_changes(
             launch,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import pandas
 import plotly.graph_objects as go
@@ -30,8 +30,6 @@ DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text", "mark"]
 TITLE_CHARACTERS, STAMP_CHARACTERS = 56, 78  # that fit into a line of a narrow figure
 NUMBER = re.compile(r"(?<![^ (])\d+(?:[.,]\d+)*")  # in a sentence or a table, but not in a name
 LINE = 20  # pixels for a further line above the panels
-
-_ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()
 
 
 def by_name(traces: Traces) -> dict[str, Trace]:
@@ -62,21 +60,20 @@ def _opened(recording: Any) -> Trace:
     )
 
 
+@functools.lru_cache(8)  # recordings
 def analysis_of(trace: Trace) -> TraceAnalysis:
     """HTA's analysis of a trace's files, with HTA's defaults.
 
     Raises:
         LabError: HTA is not installed, or fails in reading the trace.
     """
-    if trace in _ANALYSES:
-        return _ANALYSES[trace]
     files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
     logging.getLogger("hta").setLevel(logging.ERROR)
     print("HTA is reading the trace ...", flush=True)
     try:
         from hta.trace_analysis import TraceAnalysis
 
-        _ANALYSES[trace] = TraceAnalysis(trace_files=files, trace_dir="")
+        return TraceAnalysis(trace_files=files, trace_dir="")
     except ImportError as error:
         raise LabError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
     except Exception as error:  # HTA raises nearly anything
@@ -84,7 +81,6 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
             f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labtrace's own "
             "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
         ) from error
-    return _ANALYSES[trace]
 
 
 def rank_names(name: str, trace: Trace) -> dict[int, str]:

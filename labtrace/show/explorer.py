@@ -38,11 +38,6 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     steps = max(len(_steps(one)) for one in recordings.values())
     slow = dict(continuous_update=False, **WIDE)
     times = dict(readout_format=",.0f", **slow)
-    of_view = {
-        "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
-        "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),
-    }
-    shown_by = dict(table="hta", interval="timeline")
     names = [*recordings, ALL] if len(recordings) > 1 else [*recordings]
     controls = {
         "recording": ipywidgets.Dropdown(options=names, description="recording", **WIDE),
@@ -50,13 +45,16 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
             value=(1, steps), min=1, max=steps, description="recorded steps", **slow
         ),
         "view": ipywidgets.Dropdown(options=list(VIEWS), description="figure", **WIDE),
-        **of_view,
+        "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
+        "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),
     }
 
-    def draw(recording: str, first_and_last: tuple[int, int], view: str, **values: Any) -> go.Figure:
-        for name, control in of_view.items():
-            control.layout.display = "" if shown_by[name] == view else "none"
-        settings = {name: value for name, value in values.items() if shown_by[name] == view}
+    def draw(
+        recording: str, first_and_last: tuple[int, int], view: str, table: str, interval: tuple[float, float]
+    ) -> go.Figure:
+        for name, its_view in (("table", "hta"), ("interval", "timeline")):
+            controls[name].layout.display = "" if its_view == view else "none"
+        settings: dict[str, Any] = {"table": table} if view == "hta" else {}
         chosen = {name: one for name, one in recordings.items() if recording in (name, ALL)}
         try:
             if first_and_last != (1, steps):  # all steps include the events between and after them
@@ -66,8 +64,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
                 }
             if view == "timeline":
                 percent_us = length_us(chosen) / 100
-                begin, end = values["interval"]
-                settings = dict(begin_us=begin * percent_us, end_us=end * percent_us)
+                settings = dict(begin_us=interval[0] * percent_us, end_us=interval[1] * percent_us)
             return trace(chosen, view, **settings)
         except LabError as error:  # events are missing, or it cannot be played again
             title = "<br>".join(map(escaped, textwrap.wrap(str(error), 80)))

@@ -19,10 +19,8 @@ from labtrace.events.rank import Rank
 STANDS_OUT, TIMES = 0.05, 2.0
 EVEN = f"The ranks are even: they wait for each other for less than {STANDS_OUT:.0%} of the time."
 GLOO, SENDS = "gloo:", "c10d::"  # gloo's ranges; PyTorch's operators that only hand the data over to it
-MESSAGES, SEND_RECEIVE = (
-    r"^(?:gloo:)?(?:send|recv)",
-    "SendRecv",
-)  # to one other rank; kernels for these or an all-to-all
+MESSAGES = r"^(?:gloo:)?(?:send|recv)"  # to one other rank
+SEND_RECEIVE = "SendRecv"  # kernels for these or an all-to-all
 MORE = 1.5  # times as many of a kind as another rank has: they are not the same collectives
 # If it is fewer, so many have to end when one of the other rank ends, give or take this share of the time to the next.
 COMMON, APART = 0.8, 0.1

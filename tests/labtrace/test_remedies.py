@@ -185,7 +185,7 @@ def test_where_nothing_else_is_left_no_factor_is_told(tmp_path):
 @pytest.mark.parametrize("changed", [{"host": -1}, {"kernels": float("nan")}, {"data": float("inf")}], ids=str)
 def test_a_factor_that_is_none_is_refused(changed, tmp_path):
     trace = Trace(written(launched(GEMM, 10.0, 2.0), (), tmp_path / "trace.json"))
-    with pytest.raises(LabError, match="is no factor on a time. Give 0 or more"):
+    with pytest.raises(LabError, match="a finite number, at least 0, is needed"):
         trace.what_if(**changed)
 
 

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -279,15 +278,6 @@ def test_each_rank_writes_a_file_into_one_folder(tmp_path):
     assert done.returncode == 0, done.stderr
     assert recorded_steps(tmp_path / "train") == {0: 2, 1: 2}
     assert f"labtrace report {tmp_path / 'train'} tells who waited for whom" in done.stderr
-
-
-def test_an_error_is_shown_with_the_script_s_frames_alone(tmp_path, capsys):
-    (tmp_path / "train.py").write_text("def step():\n    raise ValueError('of the script')\nstep()")
-    with pytest.raises(ValueError, match="of the script") as found:
-        runpy.run_path(str(tmp_path / "train.py"))
-    labtrace.watch._show(found.type, found.value, found.tb.tb_next)
-    shown = capsys.readouterr().err
-    assert shown.count("File") == shown.count("train.py") == 2 and shown.endswith("ValueError: of the script\n")
 
 
 def test_the_memory_is_not_known_where_the_system_does_not_tell(monkeypatch):
