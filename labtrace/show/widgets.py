@@ -36,13 +36,25 @@ export default {
     // Not Plotly's `responsive`, whose drawing is as high as its place: nothing, once it has no height of its own.
     const resized = new ResizeObserver(() => Plotly.Plots.resize(el));
     resized.observe(el);
+    const tell = () => el.classList.toggle("labtrace-busy", model.get("busy"));
+    model.on("change:busy", tell);
     return () => {
       drawn.off("change:text", draw);
+      model.off("change:busy", tell);
       resized.disconnect();
       Plotly.purge(el);
     };
   },
 };
+"""
+# What a reader sees if the next figure takes longer than a moment.
+LOOK = """
+.labtrace-busy { position: relative; }
+.labtrace-busy::before {
+  content: "Computing the next figure ..."; position: absolute; z-index: 1; left: 1em; padding: 0.3em 1em;
+  color: #444444; background: white; border: 1px solid; animation: 0.5s step-end labtrace-wait;
+}
+@keyframes labtrace-wait { from { visibility: hidden; } }
 """
 
 
@@ -60,9 +72,11 @@ class FigureInPlace(anywidget.AnyWidget):
 
     Attributes:
         figure: the one that is shown.
+        busy: whether the next one is being computed, which readers are told.
     """
 
-    _esm = FRONT_END
+    _esm, _css = FRONT_END, LOOK
+    busy = traitlets.Bool().tag(sync=True)
     _program = traitlets.Instance(Text).tag(sync=True, **ipywidgets.widget_serialization)
     _drawn = traitlets.Instance(Text, ()).tag(sync=True, **ipywidgets.widget_serialization)
     plotly: Text | None = None  # one for all figures
@@ -98,7 +112,11 @@ def controlled(draw: Callable[..., go.Figure], controls: Mapping[str, ipywidgets
     display(HTML(REVIVE))
 
     def redraw(_change: object) -> None:
-        figure.replace(drawn())
+        figure.busy = True
+        try:
+            figure.replace(drawn())
+        finally:
+            figure.busy = False
         words.value = in_words(figure.figure)
 
     for control in controls.values():

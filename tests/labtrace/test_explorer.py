@@ -1,5 +1,7 @@
 """The timeline of one recording or more; the explorer redraws one figure in place."""
 
+import ipywidgets
+import plotly.graph_objects as go
 import pytest
 import synthetic_trace
 from synthetic_trace import SyntheticTrace
@@ -10,6 +12,7 @@ from labtrace.show.explorer import ALL
 from labtrace.show.style import in_words
 from labtrace.show.timeline import MOST_BARS, events_between, length_us, thin
 from labtrace.show.views import VIEWS
+from labtrace.show.widgets import controlled
 from labtrace.trace import Trace
 
 WITHOUT_SHAPES = [view for view in VIEWS if view not in ("achieved", "processor")]
@@ -144,3 +147,19 @@ def test_the_explorer_says_what_a_cpu_s_trace_lacks(two_streams, on_a_cpu):
     assert "no GPU activity" in parts.words.value and "no GPU" in parts.figure.layout.title.text.replace("<br>", " ")
     parts.view.value = "operators"
     assert same(parts, show.trace({"CPU": on_a_cpu}, "operators"))
+
+
+def test_a_widget_says_that_it_computes_until_the_next_figure_is_there():
+    seen, control = [], ipywidgets.IntSlider(0)
+
+    def draw(value):
+        seen.extend(widget.busy for widget in shown)
+        return go.Figure(layout_meta={"text": str(value / (value < 5))})
+
+    shown = []
+    shown.append(controlled(draw, {"value": control}).children[1])
+    control.value = 1
+    assert seen == [True] and not shown[0].busy
+    with pytest.raises(ZeroDivisionError):
+        control.value = 5
+    assert seen == [True, True] and not shown[0].busy, "nothing is computed after an error"
