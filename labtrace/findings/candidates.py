@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from labtrace.events import host
 from labtrace.events.dialects import COMPUTE
 from labtrace.events.rank import Rank
@@ -116,12 +114,11 @@ def _on_gpu(played: Remedies, cause: str) -> str:
 
 
 def _of_kernel(played: Remedies, kernel: culprits.TopKernel) -> Candidate:
-    """A kernel by its name. One with few blocks would be faster by as many times as there is room for more."""
-    few, name = kernel.blocks < culprits.FEW_BLOCKS, culprits.short(kernel.name)
-    times = played.faster(np.where(kernel.ours, 1 / kernel.blocks if few else 1 / HALF, 1.0))
+    """A kernel by its name."""
+    times = played.faster(kernel.times)
+    weight = (1 - 1 / times) / (HARDER if kernel.halved else 1.0)
     text = partial("{}, {} with {}".format, _busy(played), mostly(kernel.share), kernel.text)
-    advice = f"more blocks for {name}" if few else f"a faster {name}"
-    return Candidate(kernel.name, times, (1 - 1 / times) / (1.0 if few else HARDER), text, advice, not few)
+    return Candidate(kernel.name, times, weight, text, kernel.advice, kernel.halved)
 
 
 def _searches(played: Remedies) -> list[Candidate]:

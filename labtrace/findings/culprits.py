@@ -13,6 +13,7 @@ from labtrace.events.dialects import CALLS, OPERATORS, SYNCHRONISING, fine_kinds
 from labtrace.events.host import filled_by
 from labtrace.events.intervals import Nested, innermost
 from labtrace.events.rank import Rank
+from labtrace.findings.causes import HALF
 from labtrace.tables.dependencies import WAITING_CALLS, Dependencies, launches_block
 from labtrace.tables.gpu import gaps
 
@@ -27,7 +28,8 @@ NOT_THE_HOST = {  # causes of `labtrace.Trace.idle`
 NEARLY_ALL = 0.9  # of the idle time: in steps that hold so much of it the cause came
 LEAST_STEPS = 4  # with fewer nobody can say how often something comes
 TAIL, TAIL_SHARE, LEAST_CALLS = 10.0, 0.3, 20  # calls that take so many times the median, and so much of the time
-KERNEL_SHARE = 0.4  # of the time of all kernels: one that takes more is named
+KERNEL_SHARE = 0.4  # of the time of all kernels: one that takes more is named, or half of its kind's time
+LEAST_KERNEL = 0.2
 FEW_BLOCKS = 0.5  # blocks for each multiprocessor: with fewer most of the GPU has nothing to do,
 LONG_US = 20.0  # which matters in a kernel that is longer: a short one has little work
 CONVOLUTION = r"^aten::(?:cudnn|miopen)_convolution|^aten::convolution_backward"
@@ -46,7 +48,10 @@ class TopKernel(NamedTuple):
         ours: which of the kernels have this name.
         share: of the time of all kernels, from 0 to 1.
         text: its name, how often a step it runs, whether few of its calls take much of the time, or it has few blocks.
-        blocks: for each multiprocessor, NaN if the recording does not say.
+        times: of each of the kernels, how many times as fast it could be: those with few blocks by as many as there is
+            room for more, a few slow calls as the others, and without either, twice.
+        advice: what to try.
+        halved: whether it is that last one.
         named: whether it takes enough of the time, and its name says more than its kind does.
     """
 
@@ -55,7 +60,9 @@ class TopKernel(NamedTuple):
     ours: pandas.Series
     share: float
     text: str
-    blocks: float
+    times: np.ndarray
+    advice: str
+    halved: bool
     named: bool
 
 
@@ -161,24 +168,33 @@ def when(rank: Rank) -> str:
 
 
 def top_kernel(rank: Rank, kernels: pandas.DataFrame) -> TopKernel:
-    """The kernel that takes most of the time, of these, with the columns of `Rank.kernels`."""
+    """The kernel that takes most of the time, of these, or of those among them that say more than their kind does.
+
+    `kernels` has the columns of `Rank.kernels`.
+    """
     kinds = fine_kinds(kernels)
-    us = kernels[~kinds.isin(["communication", "copies"])].groupby("name", sort=False)["duration"].sum()
+    own = (kinds == "pointwise and other") & ~matching(kernels["name"], FUSED)
+    blocks = kernels["blocks_per_sm"].where(kernels["duration"] > LONG_US).groupby(kernels["name"]).transform("median")
+    telling = own | (blocks < FEW_BLOCKS)
+    us = kernels[telling if telling.any() else kinds != "copies"].groupby("name", sort=False)["duration"].sum()
     name = str(us.idxmax()) if len(us) else ""
-    ours = kernels["name"] == name
-    lasting = kernels["duration"][ours]
-    blocks = float(kernels["blocks_per_sm"][ours & (kernels["duration"] > LONG_US)].median())
-    slow = lasting[lasting > TAIL * lasting.median()] if len(lasting) >= LEAST_CALLS else lasting[:0]
-    text = f"{short(name)}, {_a_step(rank, kernels['step'][ours])}"
-    if (tail := slow.sum() / (lasting.sum() or np.nan)) > TAIL_SHARE:
-        text += f", {len(slow):,} of its calls for {tail:.0%} of that"
-    if blocks < FEW_BLOCKS:
-        text += f", whose blocks fill {blocks:.0%} of the multiprocessors"
-    other = (kinds[ours] == "pointwise and other").all() and not re.search(FUSED, name)
-    share = lasting.sum() / (kernels["duration"].sum() or np.nan)
-    return TopKernel(
-        name, kinds, ours, share, text, blocks, bool(share > KERNEL_SHARE and (blocks < FEW_BLOCKS or other))
-    )
+    ours, of_call = kernels["name"] == name, kernels["duration"]
+    lasting, fills, usual = of_call[ours].sum() or np.nan, blocks[ours].median(), of_call[ours].median()
+    slow = ours & (of_call > TAIL * usual) & (ours.sum() >= LEAST_CALLS)
+    text, advice, times = f"{short(name)}, {_a_step(rank, kernels['step'][ours])}", f"a faster {short(name)}", 1 / HALF
+    few, tail = fills < FEW_BLOCKS, of_call[slow].sum() / lasting
+    if tail > TAIL_SHARE:
+        text += f", {slow.sum():,} of its calls for {tail:.0%} of that"
+        ours, times = slow, of_call[slow] / usual
+    if few:
+        text += f", whose blocks fill {fills:.0%} of the multiprocessors"
+        times, advice = 1 / fills, f"more blocks for {short(name)}"
+    share = lasting / (of_call.sum() or np.nan)
+    most = share > KERNEL_SHARE or lasting > of_call[kinds.isin(kinds[ours])].sum() / 2
+    faster = pandas.Series(1.0, kernels.index)
+    faster[ours] = times
+    named = bool(telling.any() and share > LEAST_KERNEL and most)
+    return TopKernel(name, kinds, ours, share, text, faster.to_numpy(), advice, not few and tail <= TAIL_SHARE, named)
 
 
 def searches(rank: Rank, kernels: pandas.DataFrame) -> np.ndarray:

@@ -44,7 +44,7 @@ def outside(rank: Rank, ranks: Collection[Rank]) -> str:
         rank: the recording.
         ranks: all ranks of the training, this one too.
     """
-    if not rank.idle.length >= LEAST * (rank.stop - rank.start):
+    if not rank.idle.length > LEAST * (rank.stop - rank.start):
         return ""
     return _not_recorded(rank) or _elsewhere(rank, ranks) or _shared(rank)
 
@@ -134,14 +134,18 @@ def _slow_steps(
     ratios: pandas.DataFrame, us: pandas.Series, steps: pandas.Series
 ) -> tuple[str, pandas.Index, float] | None:
     """When, which steps are slow, and the ratio to the others, if nearly all kernels are slower in them."""
-    in_order = steps.sort_values()
-    fast = in_order.index[: 1 + int((in_order.to_numpy()[1:] / in_order.to_numpy()[:-1]).argmax())]
-    slow = steps.index.difference(fast)
-    ratio, later = float(steps[slow].median() / steps[fast].median()), slow.min() > fast.max()
-    two = all(steps[ours].max() <= SAME * steps[ours].min() for ours in (fast, slow))
+    apart = [k for k in range(2, len(steps) - 1) if steps.iloc[k:].min() > steps.iloc[:k].max()]  # slower from then on
+    if apart:
+        place = max(apart, key=lambda k: steps.iloc[k:].median() / steps.iloc[:k].median())
+        slow, when = steps.index[place:], f"from step {steps.index[place]} on"
+    else:
+        in_order = steps.sort_values()
+        slow = in_order.index[1 + int((in_order.to_numpy()[1:] / in_order.to_numpy()[:-1]).argmax()) :]
+        when = f"in {len(slow)} of {len(steps)} steps"
+    fast = steps.index.difference(slow)
+    ratio = float(steps[slow].median() / steps[fast].median())
     of_names = ratios[slow].median(axis=1) / ratios[fast].median(axis=1)
     alike = us[of_names > 1 + (ratio - 1) / 2].sum() / us.sum()
-    some = two and len(slow) <= len(steps) / 2  # else the others are fast: a last batch that is small
-    if ratio < SLOWER or alike < ALIKE or not (some or later) or min(len(fast), len(slow)) < 2:
-        return None
-    return f"from step {slow.min()} on" if later else f"in {len(slow)} of {len(steps)} steps", slow, ratio
+    two = all(steps[ours].max() <= SAME * steps[ours].min() for ours in (fast, slow))
+    few = two and 2 <= len(slow) <= len(steps) / 2  # else the others are fast: a last batch that is small
+    return (when, slow, ratio) if ratio >= SLOWER and alike >= ALIKE and (apart or few) else None

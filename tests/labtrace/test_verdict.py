@@ -274,3 +274,33 @@ def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
     assert "of 8 (world_size)" in both.audit()["what"][0]
     alone = Trace(tmp_path / "0.json")
     assert alone.audit()["tables"].tolist() == [""] and "no file" not in alone.summary()["why"].item(), "it is sound"
+
+
+STEPS = [
+    (lambda step, kernel: 100 * (1 + (7 * step + 3 * kernel) % 5 / 4), {}, "Now and then kernels take"),
+    (lambda step, kernel: 80 if step == 7 else 280, {}, "The GPU is busy"),  # a last batch that is small
+    (lambda step, kernel: 280 if step > 3 else 200, {}, "From step 4 on kernels take 1.40 times as long"),
+    (lambda step, kernel: 280, {"blocks per SM": 0.1}, "more blocks for sgemm could bring up to"),
+]
+
+
+@pytest.mark.parametrize(("us", "arguments", "said"), STEPS)
+def test_kernels_that_vary_or_do_not_fill_the_gpu(load, us, arguments, said):
+    trace, now = SyntheticTrace(), 10
+    for step in range(8):
+        begin = now
+        for kernel in range(10):
+            trace.launch(begin + 5 * kernel, now + 10, us(step, kernel), name="sgemm")
+            trace.events[-1]["args"] |= arguments
+            now += us(step, kernel) + 1
+        trace.call(begin + 60, now - begin - 50, "cudaDeviceSynchronize")
+        trace.range(f"ProfilerStep#{step}", begin, now - begin + 10)
+        now += 20
+    assert said in verdict(load(trace))["verdict"]
+
+
+def test_launches_that_return_after_their_kernels_are_waits(load):
+    trace = SyntheticTrace()
+    for begin in range(0, 4000, 100):
+        trace.launch(begin, begin + 6, 60, call_duration=67)
+    assert "(each launch returns after its kernel): no CUDA_LAUNCH_BLOCKING" in verdict(load(trace))["verdict"]
