@@ -79,10 +79,7 @@ def _causes(played: Remedies) -> list[Candidate]:
     rivals = [share for cause, share in shares.items() if cause in ON_HOST and cause not in (host.LAUNCHES, host.WAITS)]
     waited = shares.get(host.WAITS, 0.0)
     needed = max([played.idle / 2, BEHIND_WAITS * shares[host.LAUNCHES], *(AHEAD * share for share in rivals)])
-    if waited >= needed:
-        rows = rows.drop(host.LAUNCHES)
-    elif waited < max(shares[host.LAUNCHES], played.idle / 2):
-        rows = rows.drop(host.WAITS, errors="ignore")
+    rows = rows.drop(host.LAUNCHES if waited >= needed else host.WAITS, errors="ignore")
     found = []
     for cause, row in rows.iterrows():
         halved = cause in COMPUTE

@@ -93,7 +93,7 @@ def _around_the_gpu(rank: Rank) -> str:
         return ""
     since, until, call = max(stretches, key=lambda one: one[1] - one[0])
     (name,), (filled,) = host.filled_by(rank, [since], [until], [call])
-    mostly = f", mostly filled by {name}" if filled > 0.5 else ""
+    mostly = f", mostly in {name}" if filled > 0.5 else ""
     percent = "Over 99%" if share > 0.99 else f"{share:.0%}"
     return f"{percent} of the recorded step is before or after the GPU's work{mostly}"
 

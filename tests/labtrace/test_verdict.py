@@ -88,7 +88,7 @@ def test_what_is_before_the_gpu_s_first_work_is_told(host_us, told, load):
     trace.range("ProfilerStep#1", 0, host_us + 1000)
     trace.range("prepare", 10, host_us - 10)
     found = verdict(load(trace.launches(10, host_us, host_us + 20, 199, every=10, gpu_every=200)))
-    said = "82% of the recorded step is before or after the GPU's work, mostly filled by prepare"
+    said = "82% of the recorded step is before or after the GPU's work, mostly in prepare"
     assert found["verdict"].startswith(f"{said}; of the rest, the GPU is busy" if told else "The GPU is busy")
     assert (found["bound_by"] == "unknown") == told
 
