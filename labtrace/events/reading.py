@@ -198,13 +198,16 @@ def rank_of_name(name: str) -> int:
 
 def check_sound(file: Path, events: pandas.DataFrame) -> None:
     """Raises `TraceError` for events that would make every number wrong."""
-    bad = ~np.isfinite(events["end"]) | (events["duration"] < 0)
-    if bad.any():
-        raise TraceError(
-            f"{file}: {bad.sum()} of {len(events)} events have a negative duration, no time, or an infinite one (ts, "
-            f"dur), the first of them {events['name'][bad].iloc[0][:80]!r}. No profiler writes such events. Record "
-            "again, or use the file as it was before it was edited."
-        )
+    for fault, bad in (
+        ("a negative duration", events["duration"] < 0),
+        ("no time, or an infinite one, for their begin (ts) or duration (dur)", ~np.isfinite(events["end"])),
+    ):
+        if bad.any():
+            raise TraceError(
+                f"{file}: {bad.sum()} of {len(events)} events have {fault}, the first of them "
+                f"{events['name'][bad].iloc[0][:80]!r}. No profiler writes such events. Record again, or "
+                "use the file as it was before it was edited."
+            )
 
 
 def entry(meta: dict[str, Any], name: str) -> dict[str, Any]:
