@@ -9,6 +9,7 @@ import contextlib
 import copy
 import html
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -50,6 +51,7 @@ LEAST_SHARE = 0.01  # of the time: what costs or changes less is not told
 NAME = 64  # characters of a kernel's name in a table
 MOST_NAMED = 4  # kernels and gaps
 MOST_TIME = "What took most time, by name (share: of the kernels' time or of the idle time)"
+REPLAYED = re.compile(r" \(SIMULATED[,;][^)]*\)")  # how near the replay is, at the end of a verdict
 
 
 def report_text(traces: Traces) -> str:
@@ -135,9 +137,13 @@ def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
     words, tables = _comparison(traces) or ("", {})
     if words:
         yield Part(words)
+    seen: set[str] = set()
     for name, each in traces.items():
         yield from _findings(_whose(traces, name), each)
-        yield from _verdicts(_whose(traces, name), each)
+        for part in _verdicts(_whose(traces, name), each):
+            replayed = "".join(REPLAYED.findall(part.strong))  # once is enough
+            yield part._replace(strong=part.strong.replace(replayed, " (SIMULATED)")) if replayed in seen else part
+            seen |= {replayed} - {""}
     for by, table in tables.items():
         if "change" in table:
             least = LEAST_SHARE * table[["before_us", "after_us"]].sum().max()
@@ -271,11 +277,13 @@ def _some_ranks(name: str, each: Trace, most: int) -> tuple[str, Trace]:
 
 
 def _without_paths(error: LabError, traces: Mapping[str, Trace]) -> str:
-    """An error in words, with the names of files alone."""
-    text = str(error)
-    for each in traces.values():
-        for rank in each.ranks.values():
-            text = text.replace(f"{rank.recording.file}: ", f"{rank.recording.file.name}: ")
+    """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
+    files, text = [rank.recording.file for each in traces.values() for rank in each.ranks.values()], str(error)
+    if len(files) == 1:
+        text = text.removeprefix(f"{files[0]}: ")
+        return f"{text[0].upper()}{text[1:]}"
+    for file in files:
+        text = text.replace(f"{file}: ", f"{file.name}: ")
     return text
 
 
