@@ -10,7 +10,7 @@ from labtrace.replay.trace_file import write_trace
 
 METHODS = {name for name, _ in inspect.getmembers(labkit.Trace, inspect.isfunction) if name[0] != "_"}
 TABLES = sorted(
-    METHODS - {"diff", "achieved", "steps", "processor", "what_if"}
+    METHODS - {"diff", "named_by", "achieved", "steps", "processor", "what_if"}
 )  # of two traces; of shapes; no table; without a GPU
 
 
