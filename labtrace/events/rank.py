@@ -197,9 +197,10 @@ class Rank:
         return launching if len(launching) else self.calls[matching(self.calls["name"], APPENDED_LAUNCHES)]
 
     @cached_property
-    def graph_launches(self) -> pandas.Index:
-        """The places in `operators` of the calls that launch a CUDA graph."""
-        return self.operators.index[matching(self.operators["name"], GRAPH_LAUNCHES)]
+    def graph_launches(self) -> pandas.Series:
+        """By the place in `operators`, of each call that launches a CUDA graph the place in `steps`, -1 for none."""
+        calls = self.operators[matching(self.operators["name"], GRAPH_LAUNCHES)]
+        return pandas.Series(innermost(self.steps, calls["begin"]), calls.index)
 
     @cached_property
     def synchronisations(self) -> pandas.DataFrame:

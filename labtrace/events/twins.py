@@ -51,7 +51,7 @@ def twins(rank: Rank, other: Rank) -> np.ndarray:
     """
     calls, captures, work = other.operators, other.captures, rank.gpu_work
     lost = (work["call"] < 0) & (work["correlation"] > 0) & work["correlation"].duplicated(keep=False)
-    work, found, turn = work[work["call"].isin(rank.graph_launches) | lost], np.full(len(work), -1), -1
+    work, found, turn = work[work["call"].isin(rank.graph_launches.index) | lost], np.full(len(work), -1), -1
     part, unit = np.searchsorted(captures.begin, calls["begin"], side="right") - 1, -2 - work["correlation"]
     inside = (calls["note"] != "") & (calls["begin"] < np.append(captures.end, -np.inf)[part])
     launches = pandas.DataFrame({"name": calls["note"], "call": calls.index, "part": part})[inside]

@@ -127,12 +127,10 @@ def _graphs(rank: Rank) -> list[Finding]:
     every step has equally many of them. A replay unlike all others is compared with those that share at least half of
     its kernels' names.
     """
-    work = rank.gpu_work[rank.gpu_work["call"].isin(rank.graph_launches)]
-    starts = rank.operators["begin"][rank.graph_launches]
-    step_of = dict(zip(starts.index, np.searchsorted(rank.steps["begin"], starts, side="right") - 1, strict=True))
+    work = rank.gpu_work[rank.gpu_work["call"].isin(rank.graph_launches.index)]
     steps: dict[frozenset, list[int]] = defaultdict(list)  # of the replays with these kernels
     for call, names in work.groupby("call")["name"]:
-        steps[frozenset(Counter(names).items())].append(step_of[call])
+        steps[frozenset(Counter(names).items())].append(rank.graph_launches[call])
     groups: list[tuple[Counter, list[Counter]]] = []  # the most kernels of each name, and the replays
     largest_first = sorted(steps.items(), key=lambda item: -sum(dict(item[0]).values()))
     for kernels, of_replays in sorted(largest_first, key=lambda item: len(item[1]) == 1):

@@ -27,7 +27,7 @@ class Slower(NamedTuple):
     Attributes:
         when: in words, "from step 5 on", "in 4 of 10 steps" or "now and then".
         ratio: how many times as long.
-        times: for each kernel, how many times as long as it would.
+        times: for each kernel, how many times as long as at other times, 1 in the fast ones.
     """
 
     when: str
@@ -70,9 +70,8 @@ def _elsewhere(rank: Rank, ranks: Collection[Rank]) -> str:
     if not others:
         return ""
     work = pandas.concat([one.kernels[["begin", "end"]] for one in others])
-    meanwhile = (
-        float(np.sum(Union(work["begin"], work["end"]).covered(rank.idle.begin, rank.idle.end))) / rank.idle.length
-    )
+    working = Union(work["begin"], work["end"]).covered(rank.idle.begin, rank.idle.end)
+    meanwhile = float(np.sum(working)) / rank.idle.length
     if meanwhile <= 0.5:
         return ""
     return (
