@@ -35,13 +35,13 @@ def main() -> None:
 
 
 def message_of(error: Exception) -> str | None:
-    """As `labtrace.cli.message_of`, and if there is too little memory."""
+    """As `labtrace.cli.message_of`, and if there is too little memory or another rank is gone."""
     message = labtrace.cli.message_of(error)
     if message is None and isinstance(error, RuntimeError | MemoryError):
         from labkit.devices import LESS_MEMORY, out_of_memory
 
         reason = out_of_memory(error)
-        message = reason and f"out of memory ({reason}). {LESS_MEMORY}"
+        message = f"out of memory ({reason}). {LESS_MEMORY}" if reason else labkit.ranks.lost(error)
     return message
 
 
@@ -52,4 +52,4 @@ def run_rank() -> None:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("default", "left out, with")  # it may be the only rank that has seen the picture
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
-        app()
+        labtrace.cli.run_app(app, "labkit", message_of, labkit.ranks.print_once)  # here: the group ends the process

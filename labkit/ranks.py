@@ -6,10 +6,15 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
+import io
+import multiprocessing
 import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -17,13 +22,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import typer
 from torch.utils._pytree import tree_map_only
 
-from labkit.errors import LabkitError, TrainingError
+from labkit.errors import LabkitError
 from labkit.processes import end_with_parent
 from labtrace.errors import say
 
 TIMEOUT = timedelta(minutes=5)  # a rank waits this long for another before it gives up
+CLEANING = 10.0  # seconds in which a rank that failed removes temporary files and ends its workers
 
 # In errors that mean that another rank is gone: gloo has no class of its own for them.
 GLOO = "gloo|pair closure|Connection (closed|reset)|Broken pipe|[Tt]imed out"
@@ -66,12 +73,18 @@ def started_by_torchrun() -> bool:
 def process_group() -> Iterator[None]:
     """Inside, this process is one of the ranks that torchrun started. Without torchrun nothing changes.
 
-    On a machine with GPUs "cuda" then means this rank's GPU. The ranks end together: if one is lost, each of the
-    others raises the error below within `TIMEOUT`.
+    On a machine with GPUs "cuda" then means this rank's GPU. The ranks end together, within `TIMEOUT` after one of them
+    is lost. If this rank fails, or loses another one, the reason is printed and the process ends: no error comes out of
+    the block, nothing after it runs, and the group is not destroyed. Functions of `atexit` still run, for up to
+    `CLEANING` seconds, and files are flushed. The exit status is the one that Python gives: 1 for an error.
+
+    Over gloo, in the host's memory, this is tested. NCCL, between GPUs, never was, for want of a second GPU. By its
+    source, a rank that waits there longer than `TIMEOUT` is ended by NCCL's watchdog, with SIGABRT (for torchrun, exit
+    code -6) and without an error in Python; and `destroy_process_group` waits for the exchanges under way, which no
+    rank joins after one of them has failed.
 
     Raises:
         LabkitError: there are more ranks on this machine than GPUs.
-        TrainingError: another rank ended, or did not answer.
     """
     global _store
     if not started_by_torchrun():
@@ -96,16 +109,50 @@ def process_group() -> Iterator[None]:
     dist.init_process_group(backend, store=_store, rank=rank, world_size=size, timeout=TIMEOUT)
     try:
         yield
-    except RuntimeError as error:
-        if isinstance(error, dist.DistError) or re.search(GLOO, str(error)):
-            raise TrainingError(
-                f"rank {rank} of {size}: another rank ended, or did not answer for {TIMEOUT.total_seconds():g} seconds "
-                "(see above if it said why). Run the same again to continue from the last checkpoint; with "
-                "torchrun --max-restarts=3 that happens by itself."
-            ) from error
-        raise
-    finally:
+    except BaseException as error:
+        if status := _status(error):
+            _leave(error, status)
         dist.destroy_process_group()
+        raise
+    dist.destroy_process_group()
+
+
+def _status(error: BaseException) -> int:
+    """The exit status of a program that this error ends."""
+    if isinstance(error, SystemExit | typer.Exit):
+        code = error.code if isinstance(error, SystemExit) else error.exit_code
+        return code if isinstance(code, int) else int(code is not None)
+    return getattr(error, "status", 130) if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _leave(error: BaseException, status: int) -> None:
+    """Prints an error as Python does, and ends the process without what comes last there: NCCL may wait in it."""
+    if text := lost(error):
+        error.add_note(text)
+    if not isinstance(error, SystemExit | typer.Exit):
+        sys.excepthook(type(error), error, error.__traceback__)
+    elif isinstance(error, SystemExit) and not isinstance(error.code, int):
+        print(error.code, file=sys.stderr, flush=True)
+    if multiprocessing.parent_process() is None:  # else they are the parent's
+        cleaning = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+        cleaning.start()
+        cleaning.join(CLEANING)
+    for each in gc.get_objects():
+        if issubclass(type(each), io.IOBase):
+            with suppress(Exception):  # it is closed, or cannot be written
+                each.flush()
+    os._exit(status)
+
+
+def lost(error: BaseException) -> str | None:
+    """The text for an error that means that another rank is gone, or None."""
+    gone = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and re.search(GLOO, str(error)))
+    text = (
+        f"rank {number()} of {count()}: another rank ended, or did not answer for {TIMEOUT.total_seconds():g} seconds "
+        "(see above if it said why). Run the same again to continue from the last checkpoint; with "
+        "torchrun --max-restarts=3 that happens by itself."
+    )
+    return text if gone and count() > 1 else None
 
 
 def start(processes: int, arguments: list[str]) -> int:

@@ -28,8 +28,8 @@ def run(n: int, job: Callable[[Path], dict], folder: Path) -> dict:
     return torch.load(folder / "answer.pt", weights_only=False)
 
 
-def launch(n: int, folder: Path, function: Callable, *arguments: object) -> None:
-    """Runs ``function(*arguments)`` in each of `n` ranks, as torchrun would; their messages go to the folder."""
+def launch(n: int, folder: Path, function: Callable, *arguments: object, statuses: tuple[int, ...] = ()) -> list[str]:
+    """Runs ``function(*arguments)`` in each of `n` ranks, as torchrun would, and gives their messages."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(n)}
@@ -39,8 +39,10 @@ def launch(n: int, folder: Path, function: Callable, *arguments: object) -> None
         for rank, path in enumerate(messages)
     ]
     for process in started:
-        process.join()
-    assert all(process.exitcode == 0 for process in started), messages[0].read_text()
+        process.join(300)
+    texts = [path.read_text() for path in messages]
+    assert [process.exitcode for process in started] == list(statuses or [0] * n), texts
+    return texts
 
 
 def _answer(job: Callable[[Path], dict], folder: Path) -> None:

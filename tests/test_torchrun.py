@@ -1,5 +1,7 @@
 """Ranks under torchrun that die, hang or are stopped."""
 
+import atexit
+import multiprocessing
 import os
 import signal
 import sys
@@ -7,10 +9,16 @@ import time
 
 import psutil
 import pytest
+import several_ranks
+import torch
+import torch.distributed as dist
 import torchrun
+import typer
 
+from labkit import ranks
 from labkit.cli import main
 from labkit.training import checkpoints
+from labkit.training.interrupts import Stopped
 
 pytestmark = pytest.mark.slow
 
@@ -49,3 +57,35 @@ def test_a_rank_that_hangs_ends_the_others_with_one_message(tmp_path):
     (message,) = ours(torchrun.ended(run, tmp_path, 120))
     assert "rank 0 of 2: another rank ended, or did not answer for 8 seconds" in message
     assert run.returncode != 0 and not psutil.wait_procs(everyone, timeout=15)[1]
+
+
+FAILURES = [  # the error, whether it comes after a collective, and the exit status
+    (lambda: ValueError("the reason"), False, 1),
+    (lambda: KeyboardInterrupt("the reason"), True, 130),
+    (lambda: Stopped("the reason", signal.SIGTERM), False, 143),
+    (lambda: SystemExit("the reason"), True, 1),
+    (lambda: typer.Exit(4), False, 4),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FAILURES)))
+def test_a_rank_that_fails_says_why_where_nothing_of_nccl_would_ever_return(tmp_path, number):
+    status = FAILURES[number][2]
+    waits, fails = several_ranks.launch(2, tmp_path, _fail, number, tmp_path, statuses=(1, status))
+    assert fails.count("the reason") == (status != 4) and "another rank ended" in waits
+    assert (tmp_path / "cleaned").exists() and (tmp_path / "log").read_text() == "flushed"
+
+
+def _fail(number, folder):
+    multiprocessing.parent_process = lambda: None  # as in a process of torchrun's
+    dist.destroy_process_group = lambda: time.sleep(600)
+    error, late, _ = FAILURES[number]
+    with ranks.process_group():
+        if late:
+            dist.barrier()
+        if ranks.number() == 1:
+            atexit.register((folder / "cleaned").touch)
+            file = open(folder / "log", "w")  # which nobody closes
+            file.write("flushed")
+            raise error()
+        dist.all_reduce(torch.zeros(1))
