@@ -21,6 +21,10 @@ LESS_MEMORY = (
     "Use smaller batches or pictures; or the speed-ups 'bf16' or 'recompute', or accumulate (the same update in "
     "parts), which need less memory."
 )
+# PyTorch's switches for the precision of float32 products, each after the one that it follows if it is not set itself
+CUDNN = [("cuda", "conv"), ("cuda", "rnn")]
+SWITCHES = [("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), *CUDNN]
+SWITCHES += [("mkldnn", part) for part in ("all", "matmul", "conv", "rnn")]
 # PyTorch's errors for a device that is not there, or that it cannot use.
 UNUSABLE = (RuntimeError, AssertionError, ModuleNotFoundError)
 
@@ -102,17 +106,45 @@ def nvidia_gpus() -> list[str]:
 
 
 @contextmanager
-def cudnn_benchmark() -> Iterator[None]:
-    """Inside, cuDNN tries its algorithms for each new shape and takes the fastest, as in the public reference.
+def flags(tf32: str = "") -> Iterator[None]:
+    """Sets TF32 "on", "off" or, as "default", as PyTorch has it; "" leaves it. Afterwards all flags are as before.
 
-    Without it cuDNN guesses, and can take a convolution's slowest algorithm. Afterwards the flag is as before. It
-    changes nothing on a CPU.
+    It sets PyTorch's newer switches, ``fp32_precision``, which the older ones set as well. One that was never set
+    follows the one above it. So it begins with the topmost: a switch that does not follow it was set, to what it says,
+    and is set to that again in the end. "on" and "off" are for oneDNN on processors, too.
+
+    Inside, cuDNN tries its algorithms for each new shape and takes the fastest, as in the public reference. Without
+    that it guesses, and can take a convolution's slowest algorithm. It changes nothing on a CPU.
     """
-    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True
+    before, benchmark = dict[tuple[str, str], str](), torch.backends.cudnn.benchmark
+    for switch in SWITCHES if tf32 else ():
+        wanted = {"on": "tf32", "off": "ieee"}.get(tf32) or ("tf32" if switch in CUDNN else "none")
+        if (now := torch._C._get_fp32_precision_getter(*switch)) != wanted:
+            before[switch] = now
+            torch._C._set_fp32_precision_setter(*switch, wanted)
+    torch.backends.cudnn.benchmark = True
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = before
+        torch.backends.cudnn.benchmark = benchmark
+        for switch in reversed(before):
+            torch._C._set_fp32_precision_setter(*switch, before[switch])
+
+
+def precision(library: str, part: str) -> str:
+    """What PyTorch may round float32 numbers to before it multiplies them: "tf32", "bf16" or, for no rounding, "ieee".
+
+    It does so where the device has units for that, whichever of its older and newer switches were set.
+
+    Args:
+        library: "cuda" for cuBLAS and cuDNN, "mkldnn" for oneDNN on processors.
+        part: "matmul" or "conv".
+    """
+    found = torch._C._get_fp32_precision_getter(library, part)
+    return "ieee" if found == "none" else found
+
+
+cudnn_benchmark = flags  # without an argument it sets no more
 
 
 def out_of_memory(error: BaseException) -> str | None:

@@ -10,6 +10,7 @@ import torch
 
 import labtrace.stamp
 from labkit import ranks
+from labkit.devices import precision
 
 
 def stamp() -> dict[str, str | int | bool | None]:
@@ -26,8 +27,10 @@ def stamp() -> dict[str, str | int | bool | None]:
         "cuda": torch.version.cuda if gpu else None,
         "cudnn": torch.backends.cudnn.version() if gpu else None,
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
-        "tf32_conv": torch.backends.cudnn.allow_tf32,
+        "tf32_matmul": precision("cuda", "matmul") == "tf32",
+        "tf32_conv": precision("cuda", "conv") == "tf32",
+        "onednn_matmul": precision("mkldnn", "matmul"),
+        "onednn_conv": precision("mkldnn", "conv"),
     }
 
 

@@ -18,10 +18,10 @@ import torch
 
 import labkit
 from labkit.data.fruit import training_pictures
-from labkit.measure import copy_rate, matmul_rate, stamp
+from labkit.measure import copy_rate, flags, matmul_rate, stamp
 from labkit.measure.record import Pair, noise, record
 from labkit.measure.same import Update
-from labkit.measure.timing import alternate, flags, in_order, interval, ratios, synchronise
+from labkit.measure.timing import alternate, in_order, interval, ratios, synchronise
 from labkit.models.step import Step
 from labkit.variants import nhwc_norm
 

@@ -1,3 +1,4 @@
+from labkit.devices import flags as flags
 from labkit.measure.quality import GOAL as GOAL
 from labkit.measure.record import host_profiler as host_profiler
 from labkit.measure.roofline import amdahl as amdahl
@@ -7,7 +8,6 @@ from labkit.measure.roofline import flop_counter as flop_counter
 from labkit.measure.roofline import matmul_rate as matmul_rate
 from labkit.measure.roofline import step_flops as step_flops
 from labkit.measure.timing import alternate as alternate
-from labkit.measure.timing import flags as flags
 from labkit.measure.timing import ratio as ratio
 from labkit.measure.timing import synchronise as synchronise
 from labkit.stamp import stamp as stamp

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from labkit import ranks
-from labkit.devices import OUT_OF_MEMORY
+from labkit.devices import OUT_OF_MEMORY, precision
 from labkit.measure.record import Pair
 from labkit.measure.same import (
     NOT_COMPARED,
@@ -244,11 +244,12 @@ def places(step: Step, player: str) -> list[int]:
 def timed_tolerances(step: Step) -> Tolerances:
     """The tolerances for a timed step."""
     weight = next(step.model.parameters())
-    if declaring_16_bits(step):
+    rounded_to = precision("cuda" if weight.is_cuda else "mkldnn", "conv")
+    if declaring_16_bits(step) or (rounded_to == "bf16" and weight.dtype == torch.float32):
         return BITS16
     if weight.dtype == torch.float64:
         return FLOAT64
-    return TF32 if has_tf32(weight.device) and torch.backends.cudnn.allow_tf32 else FLOAT32
+    return TF32 if rounded_to == "tf32" and (has_tf32(weight.device) or weight.is_cpu) else FLOAT32
 
 
 def declaring_16_bits(step: Step) -> list[type]:

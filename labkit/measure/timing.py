@@ -1,12 +1,11 @@
-"""Timing with a warm-up, synchronisation, alternation and a spread, and the flags that timings depend on."""
+"""Timing with a warm-up, synchronisation, alternation and a spread."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 import torch
 from tqdm.auto import tqdm
@@ -93,21 +92,6 @@ def spread(seconds: list[float]) -> float:
     """Half the interquartile range, as a share of the median."""
     low, middle, high = statistics.quantiles(seconds, n=4)
     return (high - low) / 2 / middle
-
-
-@contextmanager
-def flags(tf32: str) -> Iterator[None]:
-    """Sets TF32 "on", "off" or, as "default", as PyTorch has it.
-
-    cuDNN's benchmark mode is set as in the public reference. Afterwards the flags are as before.
-    """
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
-    cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, tf32 != "off", tf32 == "on"
-    try:
-        yield
-    finally:
-        cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
 
 
 def has_tf32(device: torch.device) -> bool:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from labkit.devices import flags
 from labkit.errors import LabkitError
 from labkit.measure.record import Pair
 from labkit.measure.same import Update
 from labkit.measure.states import State, displacements, take_step
-from labkit.measure.timing import flags
 from labkit.models.model import run_network
 from labkit.models.step import Step, place_of
 
@@ -90,11 +90,11 @@ def sides(batch: Pair, step: Step, dtype: torch.dtype) -> dict[int, int]:
 
 @contextmanager
 def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """Inside, new tensors have this type, without TF32, and nothing is compiled, which would take long."""
+    """Inside, new tensors have this type, float32 keeps its digits, and nothing is compiled, which would take long."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        with flags("off"), torch.compiler.set_stance("force_eager"):
+        with flags("off" if dtype == torch.float32 else ""), torch.compiler.set_stance("force_eager"):
             yield
     finally:
         torch.set_default_dtype(before)

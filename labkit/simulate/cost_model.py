@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import torch
 
+from labkit.devices import precision
 from labkit.measure.roofline import roofline_seconds
 from labkit.simulate.meta_device import EVAL_BATCH_NORM, UPLOAD, Operator, Shape
 from labtrace.errors import check_known
@@ -88,9 +89,8 @@ class Roofline:
 
     def arithmetic(self, dtype: str, is_convolution: bool) -> str:
         """The type in which it multiplies numbers of this type: float32 in TF32 where PyTorch's settings allow that."""
-        allows = torch.backends.cudnn if is_convolution else torch.backends.cuda.matmul
-        in_tf32 = dtype == "float32" and "tfloat32" in self.flops_per_s and allows.allow_tf32
-        return "tfloat32" if in_tf32 else dtype
+        allowed = precision("cuda", "conv" if is_convolution else "matmul") == "tf32"
+        return "tfloat32" if dtype == "float32" and "tfloat32" in self.flops_per_s and allowed else dtype
 
 
 TILES = (256, 128, 64, 32)  # sides, in numbers
