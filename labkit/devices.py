@@ -140,8 +140,7 @@ def precision(library: str, part: str) -> str:
         library: "cuda" for cuBLAS and cuDNN, "mkldnn" for oneDNN on processors.
         part: "matmul" or "conv".
     """
-    found = torch._C._get_fp32_precision_getter(library, part)
-    return "ieee" if found == "none" else found
+    return torch._C._get_fp32_precision_getter(library, part).replace("none", "ieee")
 
 
 cudnn_benchmark = flags  # without an argument it sets no more

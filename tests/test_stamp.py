@@ -7,12 +7,15 @@ import re
 import subprocess
 from pathlib import Path
 
+import forked
 import pytest
 import torch
-from tiny import two_layers
+from tiny import TINY, two_layers
 
 import labkit
 import labtrace.stamp
+from labkit.devices import flags
+from labkit.simulate import ROOFLINES
 from labkit.stamp import stamp
 
 DATA = Path(__file__).parents[1] / "data"
@@ -32,6 +35,41 @@ def test_training_timing_and_recording_let_cudnn_search_and_restore_the_flag(tin
     trace = labkit.Trace(labkit.record(step, batch(), tmp_path / "trace.json", steps=1))
     flags = [table.attrs["stamp"]["cudnn_benchmark"], trace.stamp["cudnn_benchmark"]]
     assert seen == [True] and flags == [True, True] and not torch.backends.cudnn.benchmark
+
+
+SETTINGS = [  # one after the other, with what a stamp then says: products and convolutions on GPUs, and in oneDNN
+    ('torch.backends.fp32_precision = "tf32"', [True, True, "tf32", "tf32"]),
+    ("torch.backends.cuda.matmul.allow_tf32 = False", [False, True, "tf32", "tf32"]),
+    ('torch.backends.cudnn.conv.fp32_precision = "ieee"', [False, False, "tf32", "tf32"]),
+    ('torch.backends.mkldnn.conv.fp32_precision = "bf16"', [False, False, "tf32", "bf16"]),
+    ('torch.set_float32_matmul_precision("high")', [True, False, "tf32", "bf16"]),
+    ("torch.backends.cudnn.allow_tf32 = True", [True, True, "tf32", "bf16"]),
+]
+
+
+def test_older_and_newer_switches_are_stamped_and_restored_in_any_order(tmp_path):
+    process = forked.start(tmp_path / "said", _switch)  # what was never set could not be restored here
+    process.join()
+    assert process.exitcode == 0, (tmp_path / "said").read_text()
+
+
+def _switch():
+    def said():
+        return [stamp()[key] for key in ("tf32_matmul", "tf32_conv", "onednn_matmul", "onednn_conv")]
+
+    def step():
+        return labkit.make_step(labkit.CycleGAN(**TINY | {"generator": two_layers()}))
+
+    for setting, expected in SETTINGS:
+        exec(setting)
+        with flags("on"):
+            assert said() == [True, True, "tf32", "tf32"], setting
+        with flags("off"):
+            assert said() == [False, False, "ieee", "ieee"], setting
+        assert said() == expected, setting
+        predicted = [ROOFLINES["A100"].arithmetic("float32", is_convolution=each) for each in (False, True)]
+        assert predicted == ["tfloat32" if allowed else "float32" for allowed in expected[:2]]
+    labkit.compare({"baseline": step, "same": step}, tuple(torch.zeros(2, 1, 3, 16, 16)), rounds=6, warmup=0)
 
 
 def test_it_is_json_and_names_device_and_versions():

@@ -105,23 +105,6 @@ def test_a_weight_s_gradient_over_many_pixels_is_a_sum_of_parts_that_fill_the_gp
     assert ["splitKreduce_kernel" in some for some in names] == [False, True]
 
 
-def test_float32_is_tf32_for_convolutions_and_for_products_only_if_it_is_allowed():
-    layers = torch.nn.Conv2d(64, 64, 1), torch.nn.Linear(64, 64)
-    (convolution,) = operators_of(layers[0].eval(), 1, 64, 8, 8)
-    product = next(one for one in operators_of(layers[1].eval(), 64, 64) if one.flops)
-
-    def arithmetic(operator, device):
-        return next(part.arithmetic for part in parts_of(operator, ROOFLINES[device]) if part.flops)
-
-    assert [arithmetic(convolution, device) for device in ("A100", "V100")] == ["tfloat32", "float32"]
-    assert arithmetic(product, "A100") == "float32"
-    torch.set_float32_matmul_precision("high")
-    try:
-        assert arithmetic(product, "A100") == "tfloat32"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
 LAUNCHED = [
     (torch.float32, True, ["batch_norm"]),
     (torch.float32, False, ["batch_norm"]),
