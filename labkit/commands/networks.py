@@ -7,6 +7,7 @@ import typer
 
 import labkit
 from labkit.commands import printing
+from labkit.errors import shown
 
 WRITERS = {".onnx": "onnxruntime", ".safetensors": "safetensors"}  # modules that PyTorch does not bring
 
@@ -48,7 +49,7 @@ def translate(
         written = labkit.translate(
             model, source, target, direction, size=size, overwrite=overwrite, skip_existing=skip_existing
         )
-        typer.echo("\n".join(map(str, written)))
+        typer.echo("\n".join(map(shown, written)))
         if len(written) < len(wanted):  # a warning has named those that are left out
             raise typer.Exit(1)
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import typer
@@ -133,6 +134,7 @@ def train(
         typer.echo(f"{out}: {run.done} steps done, {time.process_time():.0f} CPU seconds in this process")
         if quality is not None:
             typer.echo(f"fg {quality['fg']:.2f} %, bg {quality['bg']:.2f} % (lower is better)")
+        typer.echo(f"next: labkit translate SOURCE TARGET --run {quote(str(out))}")
     if as_json:
         last, seconds = {name: losses[-1] for name, losses in run.losses.items()}, time.monotonic() - started
         result = {"folder": str(out), "steps": run.done, "losses": last, "seconds": seconds, "scores": quality}
@@ -185,4 +187,6 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any], che
             "--data takes a folder with trainA and trainB, fruit, or a public set, which is downloaded: "
             f"{', '.join(PUBLIC_SETS)}."
         )
-    return labkit.folders(data, size, **prepared, checked=checked)
+    pictures = labkit.folders(data, size, **prepared, checked=checked)
+    typer.echo(f"trainA: {len(pictures.train_a)} pictures, trainB: {len(pictures.train_b)}")
+    return pictures

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 PREFETCH = 4  # batches that each worker prepares in advance
 WITHIN = 1.001  # the largest number in pictures: 1, and what rounding adds
 
-Stamp = tuple[str, int, int]  # of a picture's file: its name, its bytes, and its last change in nanoseconds
+Stamp = tuple[str, int, str]  # of a picture's file: name, bytes, checksums. In old checkpoints the last is a time.
 
 
 class Pictures(Protocol):
@@ -89,15 +89,6 @@ class UnpairedData:
         """The number of the picture of A in the example at `position`; of a custom dataset, that of its item."""
         epoch, place = divmod(position, self.epoch)
         return shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)
-
-    def outside(self, k: int, seed: int, batch_size: int) -> str:
-        """A sentence that names the first picture of batch k with numbers that networks cannot take, or ""."""
-        for position in positions(k, batch_size):
-            for domain, picture in zip("AB", self.example(seed, position), strict=True):
-                if not (most := picture.abs().max().item()) <= WITHIN:
-                    where = f"item {self.index(seed, position)} (position {position})"
-                    return f" The picture of {domain} in {where} holds {most:g}: networks expect numbers in [-1, 1]."
-        return ""
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
         if self.whole is None:

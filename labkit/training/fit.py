@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
-from labkit.errors import DataError, LabkitError, TrainingError
+from labkit.errors import LabkitError, TrainingError
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
@@ -90,7 +90,7 @@ def fit(
         >>> run.done, len(run.losses["G_A"])
         (2, 2)
     """
-    pictures = open_data(data)
+    pictures = open_data(data, step.model.channels)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
     run = Run(step, steps, pictures, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
@@ -109,8 +109,7 @@ def fit(
             # The training step: one update of each player. Nothing here waits for the device.
             if schedule is not None:
                 step.scale_lr(schedule(run.done))
-            with _naming_pictures(run):
-                losses = step(*batch)
+            losses = step(*batch)
             run.add(losses)
             # ----------------------------------------------------------------------------------------------------------
             watchers.tell("on_step")
@@ -186,16 +185,6 @@ class Stops:
             self.signals.append(self.signal)  # another rank may have received it
             text = f"stopped after step {self.run.done} of {self.run.steps}; {_where_saved(self.run)}."
             raise Stopped(text, self.signal)
-
-
-@contextmanager
-def _naming_pictures(run: Run) -> Iterator[None]:
-    """Adds to an error of the batch its first picture that is not in [-1, 1]."""
-    try:
-        yield
-    except DataError as error:
-        which = run.data.outside(run.done, run.batches["seed"], run.batches["batch_size"])
-        raise DataError(f"{error}{which}") from error
 
 
 def _stream(

@@ -105,10 +105,9 @@ class Run:
         for before, losses in enumerate(pending, start=self.done - len(pending)):
             of_step = {name: next(values) for name in losses}
             if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
-                cause = self.data.outside(before, self.batches["seed"], self.batches["batch_size"]) or USUAL_CAUSES
                 raise TrainingError(
                     f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
-                    f"{self.resume_hint()}{cause}"
+                    f"{self.resume_hint()}{USUAL_CAUSES}"
                 )
             for name in {**self.losses, **of_step}:  # in the order in which they came
                 self.losses.setdefault(name, [torch.nan] * before).append(of_step.get(name, torch.nan))

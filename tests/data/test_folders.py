@@ -1,5 +1,6 @@
 """Folders of pictures: what is read, what is left out and said, and every wrong layout."""
 
+import os
 import re
 import shutil
 
@@ -47,18 +48,27 @@ def test_unusable_pictures_are_left_out_and_named(album, monkeypatch, free):
     whole = labkit.folders(album, size=32)
     (album / "trainA" / "0.jpg").write_text("no picture")
     Image.new("RGB", (200, 30)).save(album / "trainA" / "1_low.png")
-    (album / "trainB" / "9.heic").touch()
-    with pytest.warns(UserWarning, match="left out") as warned:
+    (album / "trainA" / "\x1b[31m.heic").touch()
+    os.mkfifo(album / "trainB" / "z.png")
+    with pytest.warns(UserWarning) as warned:
         data = labkit.folders(album, size=32)
-    said = "\n".join(str(warning.message) for warning in warned)
+    of_a, of_b = (str(warning.message) for warning in warned)
     wanted = [
+        r"^trainA: 3 pictures, 3 left out, such as",
+        r"\\x1b\[31m\.heic .*cannot identify",
         r"0\.jpg cannot be read as a JPEG",
         r"1_low\.png: .*30.* pixels, smaller than size=32",
-        r"9\.heic .*cannot identify",
     ]
-    assert len(warned) == 3 and re.search("(?s:.*)".join(wanted), said) and warned[0].filename == __file__
+    assert re.search("(?s:.*)".join(wanted), of_a) and "\x1b" not in of_a and warned[0].filename == __file__
+    assert re.search(r"^trainB: 3 pictures, 1 left out, such as\n\S*z\.png .*a pipe", of_b)
     assert len(data.train_a) == 3 and len(data.train_b) == 3
     assert torch.equal(torch.stack(list(data.train_a)), torch.stack([whole.train_a[k] for k in range(1, 4)]))
+
+
+def test_a_picture_of_both_domains_is_named(album):
+    shutil.copy(album / "trainB" / "1.jpg", album / "trainA" / "x.jpg")
+    with pytest.warns(UserWarning, match="^1 pictures are in both domains, such as x.jpg$"):
+        labkit.folders(album, size=32)
 
 
 def test_pictures_for_which_the_memory_does_not_suffice_are_not_left_out(album, monkeypatch):
