@@ -104,6 +104,7 @@ def train(
             typer.echo(f"{out}: starts from the weights in {init_from}: {', '.join(loaded)}{rest}")
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip, channels=network.channels)
         pictures = open_pictures(data, recipe.size, seed, prepared, out)
+        typer.echo(f"{data}: {len(pictures.train_a)} pictures of A, {len(pictures.train_b)} of B")
         names = names_in(speedups)
         if names == ["auto"]:
             names, reasons = remembered(out, setup.make, setup.noise())
@@ -187,6 +188,4 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any], che
             "--data takes a folder with trainA and trainB, fruit, or a public set, which is downloaded: "
             f"{', '.join(PUBLIC_SETS)}."
         )
-    pictures = labkit.folders(data, size, **prepared, checked=checked)
-    typer.echo(f"trainA: {len(pictures.train_a)} pictures, trainB: {len(pictures.train_b)}")
-    return pictures
+    return labkit.folders(data, size, **prepared, checked=checked)

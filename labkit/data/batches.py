@@ -38,8 +38,8 @@ class UnpairedData:
     """Pictures of domain A and of domain B, with no pairing between them.
 
     Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least `size` pixels wide
-    and high and are cropped at random to (3, size, size). Test pictures already have that size. With `whole`, the
-    height and width of all training pictures, they are not cropped. `flip` says whether half of them are mirrored, left
+    and high and are cropped at random to (3, size, size). Test pictures already have that size. `whole` is the height
+    and width of pictures that are not cropped, those of a dataset. `flip` says whether half of them are mirrored, left
     to right. `options` are further settings that change the pictures. `files` tells the training pictures from others
     if they are files, for A and for B, each by its stamp.
     """
@@ -91,10 +91,9 @@ class UnpairedData:
         return shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)
 
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
-        if self.whole is None:
-            height, width = picture.shape[-2:]
-            top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
-            picture = picture[:, top : top + self.size, left : left + self.size]
+        height, width = picture.shape[-2:]
+        top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
+        picture = picture[:, top : top + self.size, left : left + self.size]
         mirrored = rng.random() < 0.5  # drawn in any case, so that crops are the same without flips
         return to_float(picture.flip(-1) if mirrored and self.flip else picture)
 

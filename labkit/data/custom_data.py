@@ -71,7 +71,6 @@ def open_data(data: UnpairedData | Dataset, channels: tuple[int, int]) -> Unpair
         raise DataError(
             f"data={data!r:.60}: give labkit.folders(...), labkit.fruit(), or a dataset with len(), at least 1, and "
             'items by number: (a, b) or {"A": a, "B": b}, of files, PIL pictures, arrays (H, W, C), tensors (C, H, W). '
-            "Of a DataLoader give the dataset: labkit makes the batches. The first items of these data cannot be used: "
-            f"{type(error).__name__}: {error}."
+            f"Of a DataLoader give the dataset. These data cannot be used: {type(error).__name__}: {error}"
         ) from error
     return opened

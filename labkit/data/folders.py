@@ -181,8 +181,7 @@ class PictureFiles:
         for k in (*range(index + 1, len(self)), *range(index)):
             if isinstance(other := self.attempt(k), Tensor):
                 if not self.warned[index]:
-                    text = f"left out, with {shown(self.files[k].name)} in its place: {picture}"
-                    warnings.warn(text, stacklevel=2)
+                    warnings.warn(f"left out, with {shown(self.files[k].name)} in its place: {picture}", stacklevel=2)
                     self.warned[index] = True
                 return other
         raise DataError(

@@ -87,9 +87,8 @@ class Model(nn.Module):
                     )
                 if 0 <= darkest < 0.02 and brightest > 0.5:  # a bright picture in [-1, 1] has nothing so near to 0
                     warnings.warn(
-                        f"no number of the first batch is below 0 in {name}, and black seems to be 0: are its "
-                        "pictures in [0, 1]? The networks expect black at -1 and white at 1: scale with "
-                        "2 * pictures - 1.",
+                        f"no number of the first batch is below 0 in {name}, and black seems to be 0: is it in [0, 1]? "
+                        "The networks expect black at -1 and white at 1: scale with 2 * pictures - 1.",
                         stacklevel=4,
                     )
 

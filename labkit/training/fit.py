@@ -56,9 +56,10 @@ def fit(
     Args:
         step: from `labkit.make_step`. Its model decides device and float type.
         data: from `labkit.fruit` or `labkit.folders`. Or a dataset (anything with a length and items by number) whose
-            items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain: floats in [-1, 1] of shape (C, H, W),
-            all of one size, or ``uint8`` or PIL pictures. Its items may draw from the random numbers of torch, Python
-            and NumPy: these are seeded for each item, so that a run resumes exactly.
+            items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain, all of one size: files, PIL pictures,
+            arrays (H, W, C), or tensors (C, H, W), with numbers as `labkit.data.read_picture` takes them. Its items may
+            draw from the random numbers of torch, Python and NumPy: these are seeded for each item, so that a run
+            resumes exactly.
         steps: the step to train up to.
         batch_size: pictures of each domain in a step, of all ranks together.
         checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time. None keeps none.

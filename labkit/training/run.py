@@ -35,7 +35,7 @@ class Run:
         data: the pictures that it trains on.
         folder: of checkpoint and sample pictures, or None if neither is kept.
         batches: the settings of its batches. A checkpoint with other settings is not resumed. Of pictures in files
-            their names and sizes count, and not how many there are or what their folder is called.
+            their names, sizes and some content count, and not how many there are or what their folder is called.
         done: steps done, those before resuming included.
         saved: the step of the newest checkpoint, or 0 if there is none.
         losses: by name, one number for each step up to the last report, with NaN for steps without a loss of this name.

@@ -35,7 +35,7 @@ def translate(
 
     Pictures keep their size: the network sees them mirrored at the edges up to a size it can take. They keep the ICC
     profile, too, if it is one of RGB, or of grey for a grey result. EXIF is not kept: the rotation is carried out, and
-    places and previews do not continue. Transparency becomes white, with a warning.
+    places and previews do not continue. Transparency becomes white, with one warning.
 
     In a terminal a bar shows the progress. After Ctrl-C, or on a full disk, the error says how many are done. The same
     call with `skip_existing` translates the others.

@@ -22,19 +22,12 @@ def album(tmp_path):
     return noisy_pictures(tmp_path / "album", sizes, "jpg", quality=95)
 
 
-def test_pictures_have_the_sizes_of_the_reference(album):
-    data = labkit.folders(album, size=32)
-    assert (data.name, data.size, data.epoch) == ("album", 32, 4)
-    assert data.train_a.shape == (4, 3, 36, 36) and data.train_b.shape == (3, 3, 36, 36)  # 32 * 286 / 256 = 35.75
-    assert data.test_a.shape == (2, 3, 32, 32) and data.test_b.shape == (1, 3, 32, 32)
-    assert data.train_a.dtype == torch.uint8
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_does_not_fit_in_memory_gives_the_same_batches(album, monkeypatch, workers):
     kept = labkit.folders(album, size=32)
     monkeypatch.setattr(module, "IN_MEMORY", 0)
     on_disk = labkit.folders(album, size=32)
+    assert kept.train_a.shape == (4, 3, 36, 36), "32 * 286 / 256 is 35.75"
     assert isinstance(kept.train_a, torch.Tensor) and not isinstance(on_disk.train_a, torch.Tensor)
     assert torch.equal(torch.stack([on_disk.test_a[k] for k in range(2)]), kept.test_a[:2])
     pairs = zip(labkit.batches(kept, 2, 0, 5), labkit.batches(on_disk, 2, 0, 5, workers=workers), strict=True)
@@ -103,12 +96,6 @@ def test_the_bar_of_reading_is_drawn_now_and_then_in_a_log(album, capsys):
     assert "100%" in drawn[-1] and sum("reading trainA" in line for line in drawn) <= 2
 
 
-def test_a_set_without_a_usable_picture_says_why(album):
-    with pytest.warns(UserWarning, match="0.jpg: 52 x 40 pixels, smaller than size=64"):
-        with pytest.raises(DataError, match=r"None of the 4 pictures in .*trainA can be used"):
-            labkit.folders(album, size=64)
-
-
 def emptied(album):
     for folder in (album / "trainA", album / "trainB"):
         shutil.rmtree(folder)
@@ -120,9 +107,11 @@ WRONG_LAYOUTS = [
     (shutil.rmtree, 32, "trainA is not a folder.* needs folders trainA and trainB"),
     (lambda album: shutil.rmtree(album / "trainB"), 32, "trainB is not a folder"),
     (emptied, 32, "trainA holds no picture"),
+    (lambda album: None, 64, "None of the 4 pictures in trainA can be used: the warning"),
 ]
 
 
+@pytest.mark.filterwarnings("ignore:trainA")
 @pytest.mark.parametrize("change, size, message", WRONG_LAYOUTS)
 def test_a_wrong_layout_is_said_in_one_message(album, change, size, message):
     change(album)
