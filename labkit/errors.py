@@ -21,6 +21,11 @@ class TrainingError(LabkitError):
     """Training cannot continue, for instance because a loss is no longer a finite number."""
 
 
+def shown(path: object) -> str:
+    """A path for a message: what no terminal should be sent, such as its control sequences, is escaped."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(path))
+
+
 def check_overrides(given: type, known: Collection[str], bases: Collection[type], what: str) -> None:
     """Raises `LabkitError`, with the nearest known name, if a class overrides nothing: perhaps a name is misspelt.
 

@@ -48,7 +48,7 @@ def translate(
         written = labkit.translate(
             model, source, target, direction, size=size, overwrite=overwrite, skip_existing=skip_existing
         )
-        typer.echo("\n".join(map(str, written)))
+        typer.echo("\n".join(map(labkit.errors.shown, written)))
         if len(written) < len(wanted):  # a warning has named those that are left out
             raise typer.Exit(1)
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import typer
@@ -103,6 +104,7 @@ def train(
             typer.echo(f"{out}: starts from the weights in {init_from}: {', '.join(loaded)}{rest}")
         prepared = dict(preprocess=preprocess, load_size=load_size, flip=not no_flip, channels=network.channels)
         pictures = open_pictures(data, recipe.size, seed, prepared, out)
+        typer.echo(f"{data}: {len(pictures.train_a)} pictures of A, {len(pictures.train_b)} of B")
         names = names_in(speedups)
         if names == ["auto"]:
             names, reasons = remembered(out, setup.make, setup.noise())
@@ -133,6 +135,7 @@ def train(
         typer.echo(f"{out}: {run.done} steps done, {time.process_time():.0f} CPU seconds in this process")
         if quality is not None:
             typer.echo(f"fg {quality['fg']:.2f} %, bg {quality['bg']:.2f} % (lower is better)")
+        typer.echo(f"next: labkit translate SOURCE TARGET --run {quote(str(out))}")
     if as_json:
         last, seconds = {name: losses[-1] for name, losses in run.losses.items()}, time.monotonic() - started
         result = {"folder": str(out), "steps": run.done, "losses": last, "seconds": seconds, "scores": quality}

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 PREFETCH = 4  # batches that each worker prepares in advance
 WITHIN = 1.001  # the largest number in pictures: 1, and what rounding adds
 
-Stamp = tuple[str, int, int]  # of a picture's file: its name, its bytes, and its last change in nanoseconds
+Stamp = tuple[str, int, str]  # of a picture's file: name, bytes, checksums. In old checkpoints the last is a time.
 
 
 class Pictures(Protocol):
@@ -38,8 +38,8 @@ class UnpairedData:
     """Pictures of domain A and of domain B, with no pairing between them.
 
     Each of the four sets yields ``uint8`` tensors of shape (3, H, W). Training pictures are at least `size` pixels wide
-    and high and are cropped at random to (3, size, size). Test pictures already have that size. With `whole`, the
-    height and width of all training pictures, they are not cropped. `flip` says whether half of them are mirrored, left
+    and high and are cropped at random to (3, size, size). Test pictures already have that size. `whole` is the height
+    and width of pictures that are not cropped, those of a dataset. `flip` says whether half of them are mirrored, left
     to right. `options` are further settings that change the pictures. `files` tells the training pictures from others
     if they are files, for A and for B, each by its stamp.
     """
@@ -90,20 +90,10 @@ class UnpairedData:
         epoch, place = divmod(position, self.epoch)
         return shuffled(self.epoch, f"order {seed} {epoch}")[place] % len(self.train_a)
 
-    def outside(self, k: int, seed: int, batch_size: int) -> str:
-        """A sentence that names the first picture of batch k with numbers that networks cannot take, or ""."""
-        for position in positions(k, batch_size):
-            for domain, picture in zip("AB", self.example(seed, position), strict=True):
-                if not (most := picture.abs().max().item()) <= WITHIN:
-                    where = f"item {self.index(seed, position)} (position {position})"
-                    return f" The picture of {domain} in {where} holds {most:g}: networks expect numbers in [-1, 1]."
-        return ""
-
     def _augmented(self, picture: Tensor, rng: random.Random) -> Tensor:
-        if self.whole is None:
-            height, width = picture.shape[-2:]
-            top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
-            picture = picture[:, top : top + self.size, left : left + self.size]
+        height, width = picture.shape[-2:]
+        top, left = rng.randint(0, height - self.size), rng.randint(0, width - self.size)
+        picture = picture[:, top : top + self.size, left : left + self.size]
         mirrored = rng.random() < 0.5  # drawn in any case, so that crops are the same without flips
         return to_float(picture.flip(-1) if mirrored and self.flip else picture)
 

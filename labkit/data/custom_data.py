@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from labkit.data.batches import UnpairedData, to_float, to_uint8
+from labkit.data.images import read_picture
 from labkit.errors import DataError
 
 SAMPLES = 4  # pairs to look at during a run
@@ -24,10 +24,10 @@ SAMPLES = 4  # pairs to look at during a run
 class CustomData(UnpairedData):
     """A dataset of pairs, `train_a`. Its random numbers depend on seed and position, so that a run resumes exactly.
 
-    `shapes` are those of the first item.
+    `channels` are those that networks take of A and of B, and `whole` is the size of the first item.
     """
 
-    shapes: list[tuple[int, ...]] = field(default_factory=list, kw_only=True)
+    channels: tuple[int, int] = field(default=(3, 3), kw_only=True)
 
     def example(self, seed: int, position: int) -> tuple[Tensor, Tensor]:
         return self.pair(self.index(seed, position), seed, position)
@@ -43,16 +43,18 @@ class CustomData(UnpairedData):
             random.seed(number)
             np.random.seed(number)
             item: Any = self.train_a[index]
-        a, b = (_as_float(half) for half in ((item["A"], item["B"]) if isinstance(item, Mapping) else item))
+        a, b = (item["A"], item["B"]) if isinstance(item, Mapping) else item
+        read = map(read_picture, (a, b), self.channels, (f"item {index}, A: ", f"item {index}, B: "))
+        a, b = (to_float(picture) if picture.dtype == torch.uint8 else picture for picture in read)
         shapes = [tuple(a.shape), tuple(b.shape)]
-        self.shapes = self.shapes or shapes
-        if shapes != self.shapes or shapes[0][1:] != shapes[1][1:]:
-            raise DataError(f"item {index} has shapes {shapes}, item 0 {self.shapes}: resize or crop all to one size.")
+        self.whole = self.whole or (a.shape[1], a.shape[2])
+        if {shape[1:] for shape in shapes} != {self.whole}:
+            raise DataError(f"item {index} has shapes {shapes}, item 0 {self.whole}: resize or crop all to one size.")
         return a, b
 
 
-def open_data(data: UnpairedData | Dataset) -> UnpairedData:
-    """The data that `labkit.fit` was given, in a form that makes batches.
+def open_data(data: UnpairedData | Dataset, channels: tuple[int, int]) -> UnpairedData:
+    """The data that `labkit.fit` was given, in a form that makes batches, whose pictures of A and of B have `channels`.
 
     Raises:
         DataError: they are neither labkit's nor a map-style dataset of pairs.
@@ -60,23 +62,15 @@ def open_data(data: UnpairedData | Dataset) -> UnpairedData:
     if isinstance(data, UnpairedData):
         return data
     items: Any = data
-    opened = CustomData(f"a {type(data).__name__}", 0, items, items, [], [])
+    opened = CustomData(f"a {type(data).__name__}", 0, items, items, [], [], channels=channels)
     try:
         pairs = [opened.pair(i, 0, 0) for i in range(min(SAMPLES, len(items)))]
         opened.test_a, opened.test_b = ([to_uint8(picture) for picture in half] for half in zip(*pairs, strict=True))
-        _, height, width = pairs[0][0].shape
+        opened.size = pairs[0][0].shape[1]
     except Exception as error:  # of code that is not labkit's
         raise DataError(
             f"data={data!r:.60}: give labkit.folders(...), labkit.fruit(), or a dataset with len(), at least 1, and "
-            'items by number: (a, b) or {"A": a, "B": b}, of PIL pictures or of tensors (C, H, W), uint8 or floats in '
-            "[-1, 1]. Of a DataLoader give the dataset: labkit makes the batches. The first items of these data cannot "
-            f"be used: {type(error).__name__}: {error}."
+            'items by number: (a, b) or {"A": a, "B": b}, of files, PIL pictures, arrays (H, W, C), tensors (C, H, W). '
+            f"Of a DataLoader give the dataset. These data cannot be used: {type(error).__name__}: {error}"
         ) from error
-    opened.size, opened.whole = height, (height, width)
     return opened
-
-
-def _as_float(picture: Any) -> Tensor:
-    if isinstance(picture, Image.Image):
-        picture = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1)
-    return to_float(picture) if picture.dtype == torch.uint8 else picture

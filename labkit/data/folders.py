@@ -6,6 +6,7 @@ import mmap
 import os
 import tomllib
 import warnings
+import zlib
 from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +26,7 @@ from labkit import ranks
 from labkit.bars import bar
 from labkit.data.batches import Pictures, Stamp, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
-from labkit.errors import DataError
+from labkit.errors import DataError, shown
 from labtrace.errors import check_known
 from labtrace.files import atomic_write
 
@@ -34,6 +35,7 @@ Transform = Callable[[Tensor], Tensor]
 SETS = {"trainA": "train_a", "trainB": "train_b", "testA": "test_a", "testB": "test_b"}
 PREPROCESS = ("resize_and_crop", "crop", "scale_width_and_crop")
 IN_MEMORY = 2 << 30  # bytes of a folder's pictures that stay in memory; all sets below take less
+BLOCK = 4096  # bytes at the start, in the middle and at the end of a file, which tell whether it is the same
 STAND_INS = 8  # training pictures that serve as test pictures where there are none
 
 URL = "http://efrosgans.eecs.berkeley.edu/cyclegan/datasets/{name}.zip"
@@ -58,9 +60,10 @@ def folders(
     picture, the first few training pictures stand in. Folders in these folders are searched, too.
 
     Every picture is decoded once here. Those that cannot be read, or whose shorter side is below `size`, are left out,
-    each with a warning that names it. The resized pictures of a folder stay in memory if they take at most 2 GB.
-    Otherwise each is read from its file again when it is needed. One that cannot be used any more is then replaced by
-    the next one of its folder, with a warning: training continues, but no longer equals one with that picture.
+    with a warning for each folder that names the first ten. Another warning names a file that is in both domains. The
+    resized pictures of a folder stay in memory if they take at most 2 GB. Otherwise each is read from its file again
+    when it is needed. One that cannot be used any more is then replaced by the next one of its folder, with a warning:
+    training continues, but no longer equals one with that picture.
 
     Args:
         path: the folder of these folders.
@@ -72,7 +75,7 @@ def folders(
         flip: whether half of the training pictures are mirrored, left to right.
         channels: of pictures of A and of B, as their networks take them: 3 for RGB, 1 for grey.
         checked: a folder, such as the run's, whose file ``pictures_<size>.pt`` remembers the usable pictures of sets
-            that do not stay in memory. The next call decodes only others, or if their bytes or times have changed.
+            that do not stay in memory. The next call decodes only others, or if their bytes have changed.
 
     Raises:
         DataError: the folders are not laid out like this, a set has no usable picture, `size` is below 16 or above
@@ -107,11 +110,14 @@ def folders(
         transform = for_training if name.startswith("train") else for_testing
         found = files[name] or sets[f"train_{key[-1]}"].files[:STAND_INS]
         sets[key] = PictureFiles(found, transform, size, channels["ab".index(key[-1])])
-        opened[key] = sets[key].opened(known)
+        opened[key] = sets[key].opened(known, name)
     on_disk = [stamp for key in sets if opened[key] is sets[key] for stamp in sets[key].stamps]
     if checked is not None and on_disk and ranks.number() == 0:
         with atomic_write(checked, DataError) as part:
             torch.save(on_disk, part)
+    in_a, in_b = ({stamp[1:]: stamp[0] for stamp in sets[key].stamps} for key in ("train_a", "train_b"))
+    if both := in_a.keys() & in_b:
+        warnings.warn(f"{len(both)} pictures are in both domains, such as {shown(in_a[min(both)])}", stacklevel=2)
     return UnpairedData(
         path.resolve().name,
         size,
@@ -175,55 +181,58 @@ class PictureFiles:
         for k in (*range(index + 1, len(self)), *range(index)):
             if isinstance(other := self.attempt(k), Tensor):
                 if not self.warned[index]:
-                    text = f"left out, with {self.files[k].name} in its place: {picture}"
-                    warnings.warn(text, stacklevel=2)
+                    warnings.warn(f"left out, with {shown(self.files[k].name)} in its place: {picture}", stacklevel=2)
                     self.warned[index] = True
                 return other
         raise DataError(
-            f"None of the {len(self)} pictures in {self.files[0].parent} can be used any more. Bring them back, for "
-            f"instance by mounting their disk again, and run the same again. The first error was: {picture}"
+            f"None of the {len(self)} pictures in {shown(self.files[0].parent)} can be used any more. Bring them back, "
+            f"for instance by mounting their disk again, and run the same again. The first error was: {picture}"
         )
 
     def attempt(self, index: int) -> Tensor | DataError:
         """The picture of this file and no other, or the error that says why it cannot be used."""
+        file = self.files[index]
         try:
-            picture = read_picture(self.files[index], self.channels)
+            picture = read_picture(file, self.channels)
         except DataError as error:
             return error
         height, width = picture.shape[1:]
         if min(height, width) < self.min_size:
-            return DataError(f"{self.files[index]}: {width} x {height} pixels, smaller than size={self.min_size}.")
+            return DataError(f"{shown(file)}: {width} x {height} pixels, smaller than size={self.min_size}.")
         return self.transform(picture).contiguous()
 
-    def opened(self, known: Container[Stamp]) -> Pictures:
+    def opened(self, known: Container[Stamp], name: str) -> Pictures:
         """Decodes every picture once and drops unusable ones: the others in memory if there is room, else `self`.
 
         Args:
             known: stamps of pictures that can be used, of sets that had no room. They are not decoded again.
+            name: of the set, for messages.
 
         Raises:
             DataError: none can be used.
         """
         stamps = [stamp_of(file) for file in self.files]
         new = [k for k, stamp in enumerate(stamps) if stamp not in known]
-        folder, unusable = self.files[0].parent, set()
+        unusable: dict[int, str] = {}
         kept: list[Tensor] = []
         room = IN_MEMORY if len(new) == len(self) else -1
         hidden = {"disable": True} if len(new) < 100 else {}
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as threads:  # a photograph takes 100 MB while decoded
             outcomes = zip(new, threads.map(self.attempt, new), strict=True)
-            for k, outcome in bar(outcomes, f"reading {folder.name}", total=len(new), **hidden):
+            for k, outcome in bar(outcomes, f"reading {name}", total=len(new), **hidden):
                 if isinstance(outcome, DataError):
-                    warnings.warn(f"left out: {outcome}", stacklevel=3)
-                    unusable.add(k)
+                    unusable[k] = str(outcome)
                     continue
                 room -= outcome.nbytes
                 kept.append(outcome)
                 if room < 0:
                     kept.clear()
         usable = [k for k in range(len(self)) if k not in unusable]
+        if unusable:
+            first = "\n".join([*unusable.values()][:10])
+            warnings.warn(f"{name}: {len(usable)} pictures, {len(unusable)} left out, such as\n{first}", stacklevel=3)
         if not usable:
-            raise DataError(f"None of the {len(self)} pictures in {folder} can be used: the warnings say why.")
+            raise DataError(f"None of the {len(self)} pictures in {name} can be used: the warning says why.")
         self.files, self.stamps = [self.files[k] for k in usable], [stamps[k] for k in usable]
         if room < 0:
             self.warned = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
@@ -234,8 +243,14 @@ class PictureFiles:
 def stamp_of(file: Path) -> Stamp:
     """What tells without decoding whether a picture is the same. A file that is missing has -1 bytes."""
     with suppress(OSError):  # of a link to nothing, for example
-        return file.name, file.stat().st_size, file.stat().st_mtime_ns
-    return file.name, -1, -1
+        size, checksums = file.stat().st_size, ""
+        if size:  # a pipe, whose other end one would wait for, has 0
+            with open(file, "rb", buffering=0) as opened:
+                for place in (0, size // 2, max(0, size - BLOCK)):
+                    opened.seek(place)
+                    checksums += f"{zlib.crc32(opened.read(BLOCK)):08x}"
+        return file.name, size, checksums
+    return file.name, -1, ""
 
 
 def _find(path: Path) -> dict[str, list[Path]]:

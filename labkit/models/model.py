@@ -78,19 +78,19 @@ class Model(nn.Module):
                     f"{weight.device}: convert with .to(...), and uint8 pictures with labkit.to_float."
                 )
             self.check_size(pictures.shape[2], pictures.shape[3], where=name)
-        if values:
-            darkest, brightest = (bound.item() for bound in torch.cat([real_a.flatten(), real_b.flatten()]).aminmax())
-            if not (-WITHIN <= darkest and brightest <= WITHIN):
-                raise DataError(
-                    f"the batch runs from {darkest:g} to {brightest:g}; the networks expect [-1, 1]. "
-                    "labkit.to_float converts uint8 pictures to that range."
-                )
-            if 0 <= darkest < 0.02 and brightest > 0.5:  # a bright picture in [-1, 1] has nothing so near to 0
-                warnings.warn(
-                    "no number in the first batch is below 0, and black seems to be 0: are the pictures in [0, 1]? "
-                    "The networks expect black at -1 and white at 1: scale with 2 * pictures - 1.",
-                    stacklevel=4,
-                )
+            if values:
+                darkest, brightest = (bound.item() for bound in pictures.aminmax())
+                if not (-WITHIN <= darkest and brightest <= WITHIN):
+                    raise DataError(
+                        f"{name} runs from {darkest:g} to {brightest:g}; the networks expect [-1, 1]. labkit.to_float "
+                        "converts uint8 pictures to that range."
+                    )
+                if 0 <= darkest < 0.02 and brightest > 0.5:  # a bright picture in [-1, 1] has nothing so near to 0
+                    warnings.warn(
+                        f"no number of the first batch is below 0 in {name}, and black seems to be 0: is it in [0, 1]? "
+                        "The networks expect black at -1 and white at 1: scale with 2 * pictures - 1.",
+                        stacklevel=4,
+                    )
 
     def check_size(self, height: int, width: int, where: str = "the batch") -> None:
         """Raises `DataError` if the networks cannot be trained on pictures of this size."""

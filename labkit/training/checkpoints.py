@@ -127,19 +127,19 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
 def check_pictures(path: Path, saved: list[list[Stamp]], here: list[list[Stamp]]) -> None:
     """Warns if pictures are others than those of a checkpoint, and says how many. Both are `UnpairedData.files`.
 
-    A picture counts as the same if its name and its bytes are. Copies have other times of change, so these only help to
-    notice domains that are exchanged where all pictures have the same size.
+    A picture counts as the same if its name, its bytes and its checksums are: old checkpoints have no checksums.
 
     Raises:
         CheckpointError: A and B are exchanged, or no picture of either has the name of one that the run has seen.
     """
     changes, known, exchanged = [], 0, True
+    columns = 3 if isinstance(saved[0][0][2], str) else 2
     for k, domain in enumerate("AB"):
         old, new = saved[k], here[k]
-        own, other = ([_common(new, files, columns) for columns in (1, 2, 3)] for files in (old, saved[1 - k]))
-        known, exchanged = known + own[0], exchanged and other[1:] > own[1:]
+        own, other = ([_common(new, files, n) for n in (1, columns)] for files in (old, saved[1 - k]))
+        known, exchanged = known + own[0], exchanged and other[1] > own[1]
         counts = {"gone": len(old) - own[0], "new": len(new) - own[0], "changed": own[0] - own[1]}
-        if [stamp[:2] for stamp in old] != [stamp[:2] for stamp in new]:
+        if [stamp[:columns] for stamp in old] != [stamp[:columns] for stamp in new]:
             found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
             changes.append(f"of {domain} {found or 'all in another order'}")
     if exchanged or not known:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
-from labkit.errors import DataError, LabkitError, TrainingError
+from labkit.errors import LabkitError, TrainingError
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
@@ -56,9 +56,10 @@ def fit(
     Args:
         step: from `labkit.make_step`. Its model decides device and float type.
         data: from `labkit.fruit` or `labkit.folders`. Or a dataset (anything with a length and items by number) whose
-            items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain: floats in [-1, 1] of shape (C, H, W),
-            all of one size, or ``uint8`` or PIL pictures. Its items may draw from the random numbers of torch, Python
-            and NumPy: these are seeded for each item, so that a run resumes exactly.
+            items are (a, b) or ``{"A": a, "B": b}``, one picture of each domain, all of one size: files, PIL pictures,
+            arrays (H, W, C), or tensors (C, H, W), with numbers as `labkit.data.read_picture` takes them. Its items may
+            draw from the random numbers of torch, Python and NumPy: these are seeded for each item, so that a run
+            resumes exactly.
         steps: the step to train up to.
         batch_size: pictures of each domain in a step, of all ranks together.
         checkpoint: a folder for checkpoint, sample pictures and ``losses.csv``, for one run at a time. None keeps none.
@@ -90,7 +91,7 @@ def fit(
         >>> run.done, len(run.losses["G_A"])
         (2, 2)
     """
-    pictures = open_data(data)
+    pictures = open_data(data, step.model.channels)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
     run = Run(step, steps, pictures, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
@@ -109,8 +110,7 @@ def fit(
             # The training step: one update of each player. Nothing here waits for the device.
             if schedule is not None:
                 step.scale_lr(schedule(run.done))
-            with _naming_pictures(run):
-                losses = step(*batch)
+            losses = step(*batch)
             run.add(losses)
             # ----------------------------------------------------------------------------------------------------------
             watchers.tell("on_step")
@@ -186,16 +186,6 @@ class Stops:
             self.signals.append(self.signal)  # another rank may have received it
             text = f"stopped after step {self.run.done} of {self.run.steps}; {_where_saved(self.run)}."
             raise Stopped(text, self.signal)
-
-
-@contextmanager
-def _naming_pictures(run: Run) -> Iterator[None]:
-    """Adds to an error of the batch its first picture that is not in [-1, 1]."""
-    try:
-        yield
-    except DataError as error:
-        which = run.data.outside(run.done, run.batches["seed"], run.batches["batch_size"])
-        raise DataError(f"{error}{which}") from error
 
 
 def _stream(

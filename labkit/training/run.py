@@ -35,7 +35,7 @@ class Run:
         data: the pictures that it trains on.
         folder: of checkpoint and sample pictures, or None if neither is kept.
         batches: the settings of its batches. A checkpoint with other settings is not resumed. Of pictures in files
-            their names and sizes count, and not how many there are or what their folder is called.
+            their names, sizes and some content count, and not how many there are or what their folder is called.
         done: steps done, those before resuming included.
         saved: the step of the newest checkpoint, or 0 if there is none.
         losses: by name, one number for each step up to the last report, with NaN for steps without a loss of this name.
@@ -105,10 +105,9 @@ class Run:
         for before, losses in enumerate(pending, start=self.done - len(pending)):
             of_step = {name: next(values) for name in losses}
             if diverged := [name for name, value in of_step.items() if not math.isfinite(value)]:
-                cause = self.data.outside(before, self.batches["seed"], self.batches["batch_size"]) or USUAL_CAUSES
                 raise TrainingError(
                     f"step {before + 1}: {', '.join(diverged)} is no longer a finite number, so training stopped."
-                    f"{self.resume_hint()}{cause}"
+                    f"{self.resume_hint()}{USUAL_CAUSES}"
                 )
             for name in {**self.losses, **of_step}:  # in the order in which they came
                 self.losses.setdefault(name, [torch.nan] * before).append(of_step.get(name, torch.nan))

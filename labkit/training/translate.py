@@ -13,9 +13,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from labkit.data.batches import to_float, to_uint8
-from labkit.data.images import IN_FILES, colours_of, find_pictures, read_picture, write_picture
+from labkit.data.images import IN_FILES, find_pictures, profile_of, read_picture, write_picture
 from labkit.devices import out_of_memory
-from labkit.errors import DataError, LabkitError
+from labkit.errors import DataError, LabkitError, shown
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator, channels_of
 from labtrace.errors import check_at_least, check_exists, check_known
@@ -35,7 +35,7 @@ def translate(
 
     Pictures keep their size: the network sees them mirrored at the edges up to a size it can take. They keep the ICC
     profile, too, if it is one of RGB, or of grey for a grey result. EXIF is not kept: the rotation is carried out, and
-    places and previews do not continue. Transparency becomes white, with a warning.
+    places and previews do not continue. Transparency becomes white, with one warning.
 
     In a terminal a bar shows the progress. After Ctrl-C, or on a full disk, the error says how many are done. The same
     call with `skip_existing` translates the others.
@@ -73,7 +73,6 @@ def translate(
     targets = targets_of(Path(source), Path(target), overwrite, skip_existing)
     written: list[Path] = []
     left_out: list[str] = []
-    white: list[str] = []
     try:
         for path, file in tqdm(targets.items(), unit="picture", disable=None):  # None: hidden without a terminal
             try:
@@ -81,15 +80,11 @@ def translate(
             except DataError as error:
                 left_out.append(str(error))
                 continue
-            profile, opaque = colours_of(path, len(picture))
-            white += [] if opaque else [str(path)]
-            write_picture(picture, file, profile)
+            write_picture(picture, file, profile_of(path, len(picture)))
             written.append(file)
     except (LabkitError, KeyboardInterrupt) as error:
         done = f"{len(written)} of {len(targets)} pictures are translated. Go on with --skip-existing (skip_existing)."
         raise type(error)(f"{str(error) or 'stopped'}\n{done}") from error
-    if white:
-        warnings.warn(f"what was transparent in {len(white)} pictures is white now, such as {white[0]}", stacklevel=2)
     if left_out and not written:
         raise DataError("\n".join(left_out))
     if left_out:
@@ -119,8 +114,8 @@ def targets_of(source: Path, target: Path, overwrite: bool, skip_existing: bool)
     existing = [file for file in targets.values() if file.exists()]
     if existing and not overwrite:
         raise LabkitError(
-            f"{len(existing)} of {len(targets)} files to write exist already, such as {existing[0]}: pass them over "
-            "(--skip-existing, skip_existing=True), overwrite them (--overwrite), or name another target."
+            f"{len(existing)} of {len(targets)} files to write exist already, such as {shown(existing[0])}: pass them "
+            "over (--skip-existing, skip_existing=True), overwrite them (--overwrite), or name another target."
         )
     return targets
 
@@ -149,9 +144,9 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
         if (reason := out_of_memory(error)) is None:
             raise
         raise DataError(
-            f"{path}: a picture of {width}x{height} pixels is too large for the memory ({reason}). A ResNet with ngf "
-            "64 takes 0.9 GB for each megapixel, with ngf 32 half of it. Translate it at fewer pixels: give --size, or "
-            "size=."
+            f"{shown(path)}: a picture of {width}x{height} pixels is too large for the memory ({reason}). A ResNet "
+            "with ngf 64 takes 0.9 GB for each megapixel, with ngf 32 half of it. Translate it at fewer pixels: give "
+            "--size, or size=."
         ) from error
     if result.shape[1:] != mirrored.shape[1:]:
         raise LabkitError(

@@ -1,7 +1,10 @@
-"""Pictures of every kind against truth computed from the pixels they were made of."""
+"""Pictures of every kind, in every way to give them, against truth computed from the pixels they were made of."""
 
+import os
 import struct
 import zlib
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +12,11 @@ import torch
 from full_disk import files_no_larger_than
 from PIL import Image
 
+from labkit.data.batches import to_uint8
 from labkit.data.images import find_pictures, read_picture, write_picture
 from labkit.errors import DataError
 
+pytestmark = pytest.mark.filterwarnings("ignore:what is transparent in pictures becomes white")
 Y, X = np.mgrid[0:32, 0:48]
 RGB = np.dstack([X * 5, Y * 7, X + Y]).astype(np.uint8)  # no two corners alike: a wrong rotation shows
 GREY, ALPHA = RGB[..., 0], (Y * 8).astype(np.uint8)
@@ -42,25 +47,48 @@ def deep_colour_png(pixels):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-def without_adobe_marker(jpeg):
-    start = jpeg.index(b"\xff\xee")
-    return jpeg[:start] + jpeg[start + 2 + int.from_bytes(jpeg[start + 2 : start + 4], "big") :]
+def colour_tiff(pixels, sample_format):
+    """A TIFF of three channels by hand, since Pillow writes 8 bits only; the format 1 is whole numbers, 3 floats."""
+    bits, place = pixels.dtype.itemsize * 8, 8 + 2 + 10 * 12 + 4
+    data = struct.pack("<6H", *[bits] * 3, *[sample_format] * 3) + pixels.tobytes()
+    height, width = pixels.shape[:2]
+    entries = [(256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, place), (259, 3, 1, 1), (262, 3, 1, 2)]
+    entries += [(273, 4, 1, place + 12), (277, 3, 1, 3), (278, 3, 1, height), (279, 4, 1, pixels.nbytes)]
+    entries += [(339, 3, 3, place + 6)]
+    return b"II*\0" + struct.pack("<IH", 8, 10) + b"".join(struct.pack("<HHII", *e) for e in entries) + bytes(4) + data
 
 
-def off_by(path, truth):
-    picture = read_picture(path)
+def written(image, path, options):
+    """The path of a picture of Pillow, saved there, or of these bytes."""
+    path.write_bytes(image) if isinstance(image, bytes) else image.save(path, **options)
+    return path
+
+
+def off_by(path, truth, twice=True):
+    """How far the file is from the truth. Pillow's picture of it is the same, before it is loaded and afterwards."""
+    picture, grey = read_picture(path), read_picture(path, 1)
     assert picture.dtype == torch.uint8 and picture.shape == (3, *truth.shape[:2])
+    with Image.open(path) as image:
+        assert torch.equal(read_picture(image), picture)
+        assert not twice or torch.equal(read_picture(image, 1), grey)
     return np.abs(picture.permute(1, 2, 0).numpy() - truth.astype(float)).max()
 
 
 PALETTE = Image.fromarray(RGB).quantize(16)
 PALETTE_RGB = np.array(PALETTE.convert("RGB"))
 OPACITIES = bytes([0, 128] + [255] * 14)
+CLEAR_PALETTE = on_white(PALETTE_RGB, np.frombuffer(OPACITIES, np.uint8)[np.array(PALETTE)])
 CMYK = np.dstack([255 - RGB, np.full_like(GREY, 40)])
 CMYK_RGB = np.rint((255 - CMYK[..., :3].astype(float)) * (255 - 40) / 255)
 PREVIEW = Image.fromarray(GREY[::2, ::2])
 FINE = {"quality": 100, "subsampling": 0}
 ALL = {"save_all": True}
+
+
+DARKER = np.rint(RGB * (ALPHA[..., None] / 255)).astype(np.uint8)
+EXTRA = struct.pack("<HHI", 338, 3, 1)  # the tag of a TIFF that says what its fourth channel is
+# What Pillow does not write: CMYK that is not Adobe's, which it inverts, and colours that were multiplied by opacity.
+OTHERWISE = {"plain_cmyk.jpg": (b"Adobe", b"Other"), "associated.tif": (EXTRA + b"\2", EXTRA + b"\1")}
 
 
 KINDS = [
@@ -69,12 +97,7 @@ KINDS = [
     ("rgba.png", Image.fromarray(np.dstack([RGB, ALPHA])), {}, on_white(RGB, ALPHA)),
     ("rgba.webp", Image.fromarray(np.dstack([RGB, ALPHA])), {"lossless": True}, on_white(RGB, ALPHA)),
     ("palette.png", PALETTE, {}, PALETTE_RGB),
-    (
-        "clear_palette.png",
-        PALETTE,
-        {"transparency": OPACITIES},
-        on_white(PALETTE_RGB, np.frombuffer(OPACITIES, np.uint8)[np.array(PALETTE)]),
-    ),
+    ("clear_palette.png", PALETTE, {"transparency": OPACITIES}, CLEAR_PALETTE),
     ("clear_grey.png", Image.fromarray(GREY), {"transparency": 40}, grey_as_rgb(np.where(GREY == 40, 255, GREY))),
     ("grey16.png", Image.fromarray(DEEP[..., 0]), {}, grey_as_rgb(DEEP[..., 0] / 257)),
     ("grey16.ppm", Image.fromarray(DEEP[..., 0].astype(np.int32)), {}, grey_as_rgb(DEEP[..., 0] / 257)),
@@ -88,31 +111,19 @@ KINDS = [
     ("dark.pgm", Image.fromarray(GREY // 8), {}, grey_as_rgb(GREY // 8)),
     ("cmyk.tif", merged("CMYK", *CMYK.transpose(2, 0, 1)), {}, CMYK_RGB),
     ("white_is_zero.tif", Image.fromarray(GREY), {"tiffinfo": {262: 0}}, grey_as_rgb(GREY)),
+    ("deep.png", deep_colour_png(DEEP), {}, DEEP / 257),
+    ("deep.tif", colour_tiff(DEEP, 1), {}, DEEP / 257),
+    ("12.pgm", b"P5 48 32 4095\n" + (DEEP[..., 0] >> 4).byteswap().tobytes(), {}, grey_as_rgb(DEEP[..., 0] / 257)),
+    ("plain_cmyk.jpg", merged("CMYK", *(255 - CMYK).transpose(2, 0, 1)), FINE, CMYK_RGB),
+    ("associated.tif", Image.fromarray(np.dstack([DARKER, ALPHA])), {}, DARKER + 255.0 - ALPHA[..., None]),
 ]
 
 
 @pytest.mark.parametrize("name, image, options, truth", KINDS)
 def test_every_kind_comes_out_right(tmp_path, name, image, options, truth):
-    image.save(tmp_path / name, **options)
-    assert off_by(tmp_path / name, truth) <= 1
-
-
-def colour_tiff(pixels, sample_format):
-    """A TIFF of three channels by hand, since Pillow writes 8 bits only; the format 1 is whole numbers, 3 floats."""
-    bits, place = pixels.dtype.itemsize * 8, 8 + 2 + 10 * 12 + 4
-    data = struct.pack("<6H", *[bits] * 3, *[sample_format] * 3) + pixels.tobytes()
-    height, width = pixels.shape[:2]
-    entries = [(256, 3, 1, width), (257, 3, 1, height), (258, 3, 3, place), (259, 3, 1, 1), (262, 3, 1, 2)]
-    entries += [(273, 4, 1, place + 12), (277, 3, 1, 3), (278, 3, 1, height), (279, 4, 1, pixels.nbytes)]
-    entries += [(339, 3, 3, place + 6)]
-    return b"II*\0" + struct.pack("<IH", 8, 10) + b"".join(struct.pack("<HHII", *e) for e in entries) + bytes(4) + data
-
-
-def test_16_bit_colour_comes_out_right(tmp_path):
-    (tmp_path / "deep.png").write_bytes(deep_colour_png(DEEP))
-    (tmp_path / "deep.tif").write_bytes(colour_tiff(DEEP, 1))
-    for name in ("deep.png", "deep.tif"):
-        assert off_by(tmp_path / name, DEEP / 257) <= 1
+    path = written(image, tmp_path / name, options)
+    path.write_bytes(path.read_bytes().replace(*OTHERWISE.get(name, (b"", b""))))
+    assert off_by(path, truth, twice=name != "associated.tif") <= 1  # of which Pillow knows no more once it is loaded
 
 
 UNCERTAIN = [
@@ -132,33 +143,59 @@ UNCERTAIN = [
 
 @pytest.mark.parametrize("name, image, options, cause", UNCERTAIN)
 def test_what_has_no_certain_colours_is_refused(tmp_path, name, image, options, cause):
-    if isinstance(image, bytes):
-        (tmp_path / name).write_bytes(image)
-    else:
-        image.save(tmp_path / name, **options)
     with pytest.raises(DataError, match=f"{name} .*{cause}"):
-        read_picture(tmp_path / name)
+        read_picture(written(image, tmp_path / name, options))
+    if "identify" not in cause:
+        with Image.open(tmp_path / name) as opened, pytest.raises(DataError, match=f"^item 3, B: .*{cause}"):
+            read_picture(opened, place="item 3, B: ")
 
 
-def test_tiff_whose_colours_were_multiplied_by_their_opacity_comes_out_right(tmp_path):
-    path = tmp_path / "associated.tif"
-    premultiplied = np.rint(RGB * (ALPHA[..., None] / 255)).astype(np.uint8)
-    Image.fromarray(np.dstack([premultiplied, ALPHA])).save(path)
-    extra = struct.pack("<HHI", 338, 3, 1)  # the tag that says what the fourth channel is
-    path.write_bytes(path.read_bytes().replace(extra + b"\2", extra + b"\1"))
-    assert off_by(path, premultiplied + 255.0 - ALPHA[..., None]) <= 1
+NUMBERS = {
+    "grey": (GREY, GREY),
+    "colour": (RGB[..., ::-1], RGB[..., ::-1]),
+    "truth values": (GREY > 99, 255 * (GREY > 99)),
+    "grey of 16 bits": (DEEP[..., :1], DEEP[..., 0] >> 8),
+    "colour of 16 bits": (DEEP.astype(">u2"), DEEP >> 8),
+    "long": (DEEP.astype(np.int64), DEEP >> 8),
+    "half": ((RGB / 127.5 - 1).astype(np.float16), RGB),
+    "double": (GREY / 127.5 - 1, GREY),
+}
 
 
-def test_12_bits_that_say_so_come_out_right(tmp_path):
-    (tmp_path / "12.pgm").write_bytes(b"P5 48 32 4095\n" + (DEEP[..., 0] >> 4).byteswap().tobytes())
-    assert off_by(tmp_path / "12.pgm", grey_as_rgb((DEEP[..., 0] >> 4) / 4095 * 255)) <= 1
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_arrays_and_tensors_are_the_picture_that_pillow_makes_of_them(kind):
+    given, truth = NUMBERS[kind]
+    right = read_picture(Image.fromarray(truth.astype(np.uint8)))
+    native = np.atleast_3d(given).astype(given.dtype.newbyteorder("="))
+    given.flags.writeable = False
+    for found in (read_picture(given), read_picture(torch.from_numpy(native).permute(2, 0, 1))):
+        assert torch.equal(found if found.dtype == torch.uint8 else to_uint8(found), right)
 
 
-def test_cmyk_that_is_not_adobes_is_not_inverted(tmp_path):
-    path = tmp_path / "cmyk.jpg"
-    merged("CMYK", *(255 - CMYK).transpose(2, 0, 1)).save(path, **FINE)  # Pillow inverts what it writes
-    path.write_bytes(without_adobe_marker(path.read_bytes()))
-    assert off_by(path, CMYK_RGB) <= 1
+REFUSED = [
+    (np.moveaxis(RGB, 2, 0), 3, r"ndarray .*shape .3, 32, 48., but tensors have .3, H, W., arrays .H, W, 3."),
+    (RGB[:3], 3, "shape .3, 48, 3., but"),
+    (torch.zeros(32, 48, 3), 3, "Tensor .*shape .*32, 48, 3"),
+    (np.dstack([RGB, ALPHA]), 3, "shape .32, 48, 4.*arrays .H, W, 3."),
+    (Image.fromarray(RGB), 4, "Image .*shape .32, 48, 3.*arrays .H, W, 4."),
+    (RGB, 1, "shape .32, 48, 3.*arrays .H, W, 1."),
+    (RGB.astype(np.int64), 3, "int64 from 0 to .*the upper two are never used"),
+    (DEEP.astype(np.int32) * 2, 3, "int32 from .* to 131"),
+    (RGB / 255 * 2, 3, "it holds 1.84.*, but floats run from -1, black, to 1, white"),
+    (None, 3, "NoneType cannot be used as a picture"),
+]
+
+
+@pytest.mark.parametrize(("given", "channels", "cause"), REFUSED)
+def test_other_numbers_are_refused_with_the_reason(given, channels, cause):
+    with pytest.raises(DataError, match=cause):
+        read_picture(given, channels)
+
+
+def test_a_warning_says_what_was_transparent():
+    for alpha, said in ((ALPHA, pytest.warns(UserWarning, match="transparent")), (255 + 0 * ALPHA, nullcontext())):
+        with said:
+            read_picture(Image.fromarray(np.dstack([RGB, alpha])))
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "tif"])
@@ -169,33 +206,27 @@ def test_exif_rotation_is_carried_out(tmp_path, suffix):
     for orientation, truth in enumerate(upright, start=1):
         exif = Image.Exif()
         exif[0x0112] = orientation
-        options = {} if suffix == "tif" else FINE
-        Image.fromarray(RGB).save(tmp_path / f"{orientation}.{suffix}", exif=exif, **options)
+        Image.fromarray(RGB).save(tmp_path / f"{orientation}.{suffix}", exif=exif, **(FINE if suffix == "jpg" else {}))
         assert off_by(tmp_path / f"{orientation}.{suffix}", truth) <= 4, orientation
 
 
 BAD_FILES = [
-    (b"", "cannot identify"),
-    (b"just a text", "cannot be read as a JPEG, PNG, WebP, BMP, TIFF or PPM"),
-    (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "export it as JPEG"),
-    ("half", "Truncated"),
-    ("missing", "No such file"),
-    ("folder", "Is a directory|Permission denied"),
+    (Path.touch, "cannot identify"),
+    (lambda path: path.write_text("just a text"), "cannot be read as a JPEG, PNG, WebP, BMP, TIFF or PPM"),
+    (lambda path: path.write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"), "export it as JPEG"),
+    (lambda path: os.truncate(written(Image.fromarray(RGB), path, {}), 700), "truncated"),
+    (lambda path: None, "No such file"),
+    (Path.mkdir, "no file, but a folder"),
+    (os.mkfifo, "no file, but a folder, a pipe"),
+    (lambda path: path.symlink_to("/dev/zero"), "no file, .* or a device"),
 ]
 
 
-@pytest.mark.parametrize("content, cause", BAD_FILES)
-def test_a_bad_file_is_named_with_its_cause(tmp_path, content, cause):
-    path = tmp_path / "holiday.jpg"
-    if content == "half":
-        Image.fromarray(RGB).save(path)
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    elif content == "folder":
-        path.mkdir()
-    elif content != "missing":
-        path.write_bytes(content)
-    with pytest.raises(DataError, match=f"holiday.jpg.*({cause})"):
-        read_picture(path)
+@pytest.mark.parametrize("make, cause", BAD_FILES)
+def test_a_bad_file_is_named_with_its_cause(tmp_path, make, cause):
+    make(tmp_path / "holiday.jpg")
+    with pytest.raises(DataError, match=f"holiday.jpg.*{cause}"):
+        read_picture(tmp_path / "holiday.jpg")
 
 
 def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
@@ -205,16 +236,9 @@ def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
         read_picture(tmp_path / "bomb.png")
 
 
-def test_pictures_are_found_by_suffix_and_sorted_by_name(tmp_path):
-    for name in ("b.JPG", "a.png", "C.Jpeg", "d.webp", "e.HEIC", "f.jp2", "._a.png", ".DS_Store", "notes", "a.txt"):
-        (tmp_path / name).touch()
-    (tmp_path / "folder.jpg").mkdir()
-    assert [path.name for path in find_pictures(tmp_path)] == ["C.Jpeg", "a.png", "b.JPG", "d.webp", "e.HEIC", "f.jp2"]
-
-
 def test_folders_in_folders_are_searched_once_each_and_hidden_ones_not_at_all(tmp_path):
     elsewhere, album = tmp_path / "elsewhere", tmp_path / "album"
-    for name in ("b/z.png", "b/deep/a.TIFF", ".hidden/no.png", "b/.no.png", "a.bmp", "c.ppm"):
+    for name in ("b/z.png", "b/deep/a.TIFF", ".hidden/no.png", "b/.no.png", "a.bmp", "c.ppm", "d.heif", "e.txt", "f/g"):
         (album / name).parent.mkdir(parents=True, exist_ok=True)
         (album / name).touch()
     (elsewhere / "x").mkdir(parents=True)
@@ -223,9 +247,9 @@ def test_folders_in_folders_are_searched_once_each_and_hidden_ones_not_at_all(tm
     (album / "again").symlink_to(elsewhere / "x")
     (album / "b" / "loop").symlink_to(album)
     (album / "b" / "one.jpg").symlink_to(elsewhere / "x" / "linked.jpg")
-    (album / "gone.jpg").symlink_to(elsewhere / "gone.jpg")
+    (album / "x.jpg").symlink_to(elsewhere / "gone.jpg")
     found = [str(path.relative_to(album)) for path in find_pictures(album)]
-    assert found == ["a.bmp", "again/linked.jpg", "b/deep/a.TIFF", "b/one.jpg", "b/z.png", "c.ppm", "gone.jpg"]
+    assert found == ["a.bmp", "again/linked.jpg", "b/deep/a.TIFF", "b/one.jpg", "b/z.png", "c.ppm", "d.heif", "x.jpg"]
     assert [path.name for path in find_pictures(album / "link")] == ["linked.jpg"]
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 import labkit
 from labkit.data import folders as module
-from labkit.data.batches import UnpairedData, to_uint8
+from labkit.data.batches import to_uint8
 from labkit.data.folders import PREPROCESS, preparation
 from labkit.errors import CheckpointError
 
@@ -109,12 +109,6 @@ def test_a_run_goes_on_with_the_same_preparation_only(tiny, album, tmp_path, cho
         train(3)
 
 
-def test_the_default_is_not_written_down_so_that_earlier_runs_go_on(album):
-    plain = {"data": album.name, "pictures": [2, 1], "size": 32}
-    assert labkit.folders(album, 32).settings == plain
-    assert labkit.folders(album, 32, preprocess="resize_and_crop", load_size=36).settings == plain
-
-
 def test_the_options_reach_the_folder(call, album, tmp_path):
     small = ["--size", "32", "--ngf", "2", "--ndf", "2", "--generator", "resnet_3blocks", "--steps", "1"]
     run = ["train", "--data", album, "--out", tmp_path / "run", *small, "--workers", "0", "--device", "cpu"]
@@ -125,9 +119,3 @@ def test_the_options_reach_the_folder(call, album, tmp_path):
     assert (saved["preprocess"], saved["load_size"], saved["flip"]) == ("scale_width_and_crop", 40, False)
     status, _, error = call("train", "--out", tmp_path / "fruit", "--no-flip")
     assert status == 1 and "--no-flip are for folders" in error
-
-
-def test_own_data_may_say_that_nothing_is_cropped():
-    ramp = torch.arange(24, dtype=torch.uint8).expand(1, 3, 20, 24)
-    data = UnpairedData("ramp", 16, ramp, ramp, ramp, ramp, whole=(20, 24), flip=False)
-    assert torch.equal(to_uint8(data.example(0, 0)[0]), ramp[0])

@@ -215,12 +215,3 @@ def test_a_profile_is_kept_if_it_fits_and_exif_is_not(tmp_path, mode, profile, k
     labkit.translate(Negative(), tmp_path / "in.jpg", tmp_path / "out.jpg")
     with Image.open(tmp_path / "out.jpg") as result:
         assert result.info.get("icc_profile") == kept and not result.getexif()
-
-
-def test_transparency_that_became_white_is_told_once(tmp_path):
-    (tmp_path / "in").mkdir()
-    for name, alpha in (("a", 9), ("b", 255), ("c", 0)):
-        Image.new("RGBA", (32, 32), (0, 0, 0, alpha)).save(tmp_path / "in" / f"{name}.png")
-    with pytest.warns(UserWarning, match=r"transparent in 2 pictures is white now, such as .*a\.png") as told:
-        labkit.translate(Negative(), tmp_path / "in", tmp_path / "out")
-    assert len(told) == 1
