@@ -124,8 +124,8 @@ class Callbacks:
         """Puts the callbacks' states into the run, for its checkpoint. The first error is raised later."""
         for name, callback in self.named.items() if self.called else []:
             try:
-                if state := checkpoints.plain(callback.state_dict(), name):
-                    self.run.callbacks[name] = state
+                checkpoints.check_reads(state := callback.state_dict(), name)
+                self.run.callbacks |= {name: state} if state else {}
             except Exception as error:
                 self.error = self.error or error
 
