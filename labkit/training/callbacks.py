@@ -60,7 +60,7 @@ class Callback:
         return False
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint has to keep of this callback: tensors, numbers, texts, and lists and dicts of them."""
+        """What a checkpoint has to keep of this callback: tensors, arrays, numbers, texts, lists, and dicts of them."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

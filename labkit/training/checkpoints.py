@@ -70,11 +70,7 @@ def check(state: dict) -> None:
     """
     for path, leaf in tree_leaves_with_path(state["step"]):
         # A sum is quick, and finite only if all numbers are. One that is too large for its type settles nothing.
-        if (
-            isinstance(leaf, Tensor)
-            and leaf.is_floating_point()
-            and not (leaf.sum().isfinite() or leaf.isfinite().all())
-        ):
+        if torch.is_tensor(leaf) and leaf.is_floating_point() and not (leaf.sum().isfinite() or leaf.isfinite().all()):
             raise TrainingError(f"step{keystr(path)}: not saved, since a number in it is not finite.")
     check_reads(state, "checkpoint")
 
@@ -90,10 +86,8 @@ def check_reads(state: Any, where: str) -> None:
         torch.save(tree_map_only(Tensor, lambda tensor: tensor.new_empty(0), state), file, pickle_module=Plain)
         torch.load(io.BytesIO(file.getvalue()), weights_only=True)
     except Exception as error:
-        parts = (
-            state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, (list, tuple)) else ()
-        )
-        for key, part in parts:
+        held = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
+        for key, part in held:
             check_reads(part, f"{where}[{key!r}]")
         raise LabkitError(
             f"{where}: no checkpoint gives back {type(state)}. Convert it, as with float(...) or str(...)."

@@ -78,7 +78,8 @@ def fit(
             report, for example to draw its losses. An error in a callback ends the run after it was saved.
 
     Raises:
-        LabkitError: the arguments or the data do not fit, or another run trains into the folder.
+        LabkitError: the arguments or the data do not fit, another run trains into the folder, or a checkpoint could not
+            give back what the run or a part of your own keeps. The message has the place and the type.
         CheckpointError: the checkpoint is damaged, or of another model or other batches, or one cannot be written, for
             instance on a full disk. The last good one stays.
         TrainingError: a loss is no longer finite, and the last good checkpoint is kept. Or a worker died, and the run
