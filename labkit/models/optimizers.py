@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -45,8 +46,10 @@ def state_of(optimizer: Optimizer, lr: float) -> dict[str, Any]:
     return {**state, "kind": type(optimizer).__name__}
 
 
-def load_state(player: str, optimizer: Optimizer, state: dict[str, Any]) -> float:
+def load_state(player: str, optimizer: Optimizer, state: dict[str, Any], dtype: torch.dtype | None) -> float:
     """Loads a state, which may come from another implementation of the optimiser. Returns the first learning rate.
+
+    Moments of type `dtype`, which the weights had, get that of the weights; with None, all moments do.
 
     Raises:
         LabkitError: the state belongs to another kind of optimiser.
@@ -62,13 +65,17 @@ def load_state(player: str, optimizer: Optimizer, state: dict[str, Any]) -> floa
         saved | {name: group[name] for name in ("lr", "fused", "foreach", "capturable") if name in group}
         for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=False)
     ]
-    optimizer.load_state_dict({**state, "param_groups": groups})
+    others = {k: value for k, value in state["state"].items() if not isinstance(k, int)}  # of no single weight
+    optimizer.load_state_dict({**state, "state": others, "param_groups": groups})
     set_rates(optimizer, [saved["lr"] for saved in state["param_groups"]])
     counts_on_device = optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
-    for weight, moments in optimizer.state.items():
-        for name, value in moments.items():
+    # Done here, because PyTorch would round what has another type than the weight, and does not load strings or arrays.
+    for k, weight in enumerate(weight for group in optimizer.param_groups for weight in group["params"]):
+        for name, value in state["state"].get(k, {}).items():
             if isinstance(value, Tensor):  # copied, because the step that was saved may continue with the original ...
                 like = weight if value.shape == weight.shape else value  # ... and laid out as fused Adam expects it
-                device = "cpu" if name == "step" and not counts_on_device else value.device  # or each step would wait
-                moments[name] = torch.empty_like(like, dtype=value.dtype, device=device).copy_(value)
+                device = "cpu" if name == "step" and not counts_on_device else weight.device  # or each step would wait
+                own = value.dtype if name == "step" or value.dtype != (dtype or value.dtype) else weight.dtype
+                value = torch.empty_like(like, dtype=own, device=device).copy_(value)
+            optimizer.state[weight][name] = copy.copy(value)
     return state["param_groups"][0]["lr"]

@@ -125,6 +125,7 @@ class Step:
 
     ranks = 1  # the processes that take the step together
     shares = 1  # the parts into which they divide each batch
+    steps_done = 0  # before this one, as `labkit.fit` counts them, resumed ones included
 
     def __init__(
         self,
@@ -140,13 +141,14 @@ class Step:
             if not weights:
                 raise LabkitError(f"all weights of the {player} are frozen: set requires_grad=True for some of them.")
         self.lr = rates_of(model.learning_rates(), lr)
-        self.optimizers = self.build(betas)
+        self.optimizers = self.build((float(betas[0]), float(betas[1])))  # NumPy's in 32 bits round otherwise
         self.rates = {
             player: [float(group["lr"]) for group in optimizer.param_groups]
             for player, optimizer in self.optimizers.items()
         }
         self.lr = {player: rates[0] for player, rates in self.rates.items()}  # custom optimisers may have others
         self.lr_made, self.lr_now = dict(self.lr), dict(self.lr)
+        self.scale_lr(1.0)  # a rate of NumPy's in 32 bits would become another number in a checkpoint
         self.range_checked = False
         self.first = next(model.parameters())
         self.place = place_of(self.first)
@@ -185,14 +187,15 @@ class Step:
     def scale_lr(self, factor: float) -> None:
         """Sets every learning rate to `factor` times the one the step was made with."""
         for player, optimizer in self.optimizers.items():
-            self.lr_now[player] = self.lr[player] * factor
-            set_rates(optimizer, [rate * factor for rate in self.rates[player]])
+            self.lr_now[player] = self.lr[player] * float(factor)
+            set_rates(optimizer, [rate * float(factor) for rate in self.rates[player]])
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, optimisers and pools: everything a run needs to resume as if it had never stopped."""
         return {
             "model": self.model.state_dict(),
             "optimizers": {player: state_of(self.optimizers[player], self.lr_now[player]) for player in self.players},
+            "dtype": self.place[1],  # of the weights that the optimisers' states belong to
             "pools": {name: pool.state_dict() for name, pool in self.model.pools.items()},
         }
 
@@ -203,7 +206,7 @@ class Step:
             LabkitError: it was trained with other optimisers.
         """
         for player, optimizer in self.optimizers.items():
-            self.lr_now[player] = load_state(player, optimizer, state["optimizers"][player])
+            self.lr_now[player] = load_state(player, optimizer, state["optimizers"][player], state.get("dtype"))
         self.model.load_state_dict(state["model"])
         weight = next(self.model.parameters())
         for name, pool in self.model.pools.items():

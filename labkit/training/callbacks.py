@@ -60,7 +60,7 @@ class Callback:
         return False
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint has to keep of this callback: tensors, numbers, texts, and lists and dicts of them."""
+        """What a checkpoint has to keep of this callback: tensors, arrays, numbers, texts, lists, and dicts of them."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -124,8 +124,8 @@ class Callbacks:
         """Puts the callbacks' states into the run, for its checkpoint. The first error is raised later."""
         for name, callback in self.named.items() if self.called else []:
             try:
-                if state := checkpoints.plain(callback.state_dict(), name):
-                    self.run.callbacks[name] = state
+                checkpoints.check_reads(state := callback.state_dict(), name)
+                self.run.callbacks |= {name: state} if state else {}
             except Exception as error:
                 self.error = self.error or error
 

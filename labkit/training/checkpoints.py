@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import pickle
 import warnings
 import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import keystr, tree_leaves_with_path, tree_map_only
 
 from labkit.data.batches import Stamp
 from labkit.devices import out_of_memory, pick_device
@@ -20,44 +22,76 @@ from labkit.models import MODELS
 from labkit.models.model import Model
 from labkit.networks.layers import CUSTOM
 from labkit.settings import defaults_of
+from labtrace.errors import did_you_mean
 from labtrace.files import atomic_write
 
 FILE = "checkpoint.pt"
 KEPT = "kept"  # folder of the checkpoints of single steps, in the run's
 
 
+def as_numpy(data: bytearray, dtype: str, shape: tuple[int, ...] | None) -> Any:
+    """An array of NumPy's in a checkpoint, or without shape a number. Files have this function's name: keep it here."""
+    return np.frombuffer(data, dtype)[0] if shape is None else np.frombuffer(data, dtype).reshape(shape)
+
+
+# NumPy's own functions cannot be allowed: a file can let them read any address in memory.
+torch.serialization.add_safe_globals([as_numpy])
+
+
+class Plain:
+    """The module with which `torch.save` pickles: NumPy's numbers and arrays in a form that can be read again."""
+
+    class Pickler(pickle.Pickler):  # noqa: D106
+        def reducer_override(self, value: Any) -> Any:
+            if (type(value) is np.ndarray or isinstance(value, np.generic)) and value.dtype.kind not in "OV":
+                shape = value.shape if isinstance(value, np.ndarray) else None
+                return as_numpy, (bytearray(value.tobytes()), value.dtype.str, shape)
+            return NotImplemented
+
+
 def write_checkpoint(state: dict, folder: Path) -> None:
     """Writes `state` as the checkpoint of `folder`. It takes the place of the old one once it is written.
 
     Raises:
-        TrainingError: a weight or another number of the step is not finite. The old checkpoint stays.
+        LabkitError: `check` refuses the state. The old checkpoint stays.
         CheckpointError: it cannot be written, for example on a full disk. The old checkpoint stays.
     """
-    file = folder / FILE
-    tensors = [leaf for leaf in tree_leaves(state["step"]) if isinstance(leaf, Tensor)]
-    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
-    if not torch.stack([tensor.isfinite().all().cpu() for tensor in floats]).all():
-        raise TrainingError(f"{file}: not saved, since a weight is no longer a finite number.")
-    with atomic_write(file, CheckpointError) as part, open(part, "wb") as opened:
-        torch.save(state, opened)
+    check(state)
+    with atomic_write(folder / FILE, CheckpointError) as part, open(part, "wb") as opened:
+        torch.save(state, opened, pickle_module=Plain)
 
 
-def plain(state: Any, where: str) -> Any:
-    """The state, if a checkpoint that holds it can be read again.
+def check(state: dict) -> None:
+    """Raises an error if no checkpoint may hold this state of a run.
 
     Raises:
-        LabkitError: it cannot. The message begins with `where`.
+        TrainingError: a weight or another number of the step is not finite.
+        LabkitError: `check_reads` refuses it.
+    """
+    for path, leaf in tree_leaves_with_path(state["step"]):
+        # A sum is quick, and finite only if all numbers are. One that is too large for its type settles nothing.
+        if torch.is_tensor(leaf) and leaf.is_floating_point() and not (leaf.sum().isfinite() or leaf.isfinite().all()):
+            raise TrainingError(f"step{keystr(path)}: not saved, since a number in it is not finite.")
+    check_reads(state, "checkpoint")
+
+
+def check_reads(state: Any, where: str) -> None:
+    """Writes `state`, without the numbers in its tensors, and reads it as a checkpoint is read: some milliseconds.
+
+    Raises:
+        LabkitError: it cannot be read. The message has the place, which begins with `where`, and the type.
     """
     file = io.BytesIO()
     try:
-        torch.save(state, file)
+        torch.save(tree_map_only(Tensor, lambda tensor: tensor.new_empty(0), state), file, pickle_module=Plain)
         torch.load(io.BytesIO(file.getvalue()), weights_only=True)
     except Exception as error:
+        held = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
+        for key, part in held:
+            check_reads(part, f"{where}[{key!r}]")
         raise LabkitError(
-            f"{where}: {state!r:.200} is a state that no checkpoint can hold: tensors, numbers, texts, and lists and "
-            "dicts of them. Convert what else is in it, for example with float(...)."
+            f"{where}: no checkpoint gives back {type(state)}. Convert it, as with float(...) or str(...)."
         ) from error
-    return state
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
@@ -115,7 +149,7 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
     differing = [
         f"{name}={saved.get(name)!r} there, {wanted.get(name)!r} here"
         for name in {**wanted, **saved}
-        if saved.get(name) != wanted.get(name)
+        if not np.array_equal(saved.get(name), wanted.get(name))  # type: ignore[arg-type]
     ]
     if differing:
         raise CheckpointError(
@@ -174,7 +208,9 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
     kept = ", ".join(str(kept) for kept in sorted(run.glob(f"{KEPT}/[0-9]*.pt")) if kept != file)
     advice = f"The run kept {kept}: to continue from one of them, copy it to {run / FILE}." if kept else ""
     if not file.is_file():
-        raise CheckpointError(f"{file}: there is no checkpoint here. {advice or 'Was the run ever saved?'}")
+        missing = next((each for each in (*reversed(file.parents), file) if not each.exists()), file)
+        near = did_you_mean(missing.name, [each.name for each in missing.parent.glob("[!.]*")])
+        raise CheckpointError(f"{missing}: there is no checkpoint here. {advice or 'Was the run ever saved?' + near}")
     try:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
@@ -184,9 +220,9 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
     except Exception as error:  # on damaged archives zipfile raises nearly anything
         if out_of_memory(error) or isinstance(error, PermissionError):
             raise
-        raise CheckpointError(  # without PyTorch's own words, which advise to read it unsafely
-            f"{file}: this is no checkpoint, or it is damaged, or holds more than weights and was refused. {advice}"
-        ) from error
+        code = str(error).partition("GLOBAL ")[2].split()  # the rest of PyTorch's words advise to read it unsafely
+        text = f"{code[0]} in it could run code, and was refused" if code else "this is no checkpoint, or it is damaged"
+        raise CheckpointError(f"{file}: {text}. {advice}") from error
 
 
 def in_one_line(error: Exception) -> str:

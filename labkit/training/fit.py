@@ -16,12 +16,12 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
-from labkit.errors import LabkitError, TrainingError
+from labkit.errors import CheckpointError, LabkitError, TrainingError
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
 from labkit.training.interrupts import Stopped, interrupts
-from labkit.training.run import Run, resumed, save_run
+from labkit.training.run import Run, resumed, save_run, state_of
 from labtrace.errors import check_at_least
 
 
@@ -47,7 +47,7 @@ def fit(
     A resumed run ends with the same weights as an uninterrupted one, also after ``kill -9``: bit for bit on a CPU, and
     on a GPU as far as its kernels give the same bits twice. Ctrl-C, SIGTERM and SIGHUP let the step under way finish,
     save, and raise a `KeyboardInterrupt` that says how to resume. A bar shows the progress, or a line every 30 seconds
-    where there is no terminal. The environment variable ``TQDM_DISABLE=1`` hides both.
+    where there is no terminal. The environment variable ``TQDM_DISABLE=1``, set before torch is imported, hides both.
 
     Under torchrun every rank calls this inside `labkit.ranks.process_group`, with a step of the speed-up
     "data_parallel". The ranks share each batch, so the pictures are the same whatever their number, which may change on
@@ -79,7 +79,8 @@ def fit(
             report, for example to draw its losses. An error in a callback ends the run after it was saved.
 
     Raises:
-        LabkitError: the arguments or the data do not fit, or another run trains into the folder.
+        LabkitError: the arguments or the data do not fit, another run trains into the folder, or a checkpoint could not
+            give back what the run or a part of your own keeps. The message has the place and the type.
         CheckpointError: the checkpoint is damaged, or of another model or other batches, or one cannot be written, for
             instance on a full disk. The last good one stays.
         TrainingError: a loss is no longer finite, and the last good checkpoint is kept. Or a worker died, and the run
@@ -106,10 +107,13 @@ def fit(
         watchers.raise_error()
         stops = Stops(run, watchers, signals, save_minutes)
         for batch in stream:
+            if run.folder and run.done <= run.saved + 1:  # again when the first step has made the optimisers' states
+                checkpoints.check(state_of(run))
             # ----------------------------------------------------------------------------------------------------------
             # The training step: one update of each player. Nothing here waits for the device.
             if schedule is not None:
                 step.scale_lr(schedule(run.done))
+            step.steps_done = run.done
             losses = step(*batch)
             run.add(losses)
             # ----------------------------------------------------------------------------------------------------------
@@ -152,7 +156,13 @@ class Stops:
         self.agreement, self.save_at = ranks.Agreement(), time.monotonic() + 60 * save_minutes
 
     def agree(self) -> None:
-        """Tells the other ranks what this one wishes, and takes what all have agreed on."""
+        """Tells the other ranks what this one wishes, and takes what all have agreed on.
+
+        Raises:
+            CheckpointError: the run's folder is gone.
+        """
+        if ranks.number() == 0 and self.run.folder is not None and not self.run.folder.is_dir():
+            raise CheckpointError(f"{self.run.folder} was renamed or removed: undo that.{self.run.resume_hint()}")
         late = self.run.folder is not None and time.monotonic() >= self.save_at
         wishes = self.watchers.error is not None, self.signals[0] if self.signals else 0, late, self.run.stopping
         self.failed, self.signal, self.late, self.end = self.agreement.on(*wishes)

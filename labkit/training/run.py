@@ -16,7 +16,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from labkit import ranks
 from labkit.data.batches import UnpairedData
-from labkit.errors import CheckpointError, TrainingError
+from labkit.errors import CheckpointError, LabkitError, TrainingError
 from labkit.locks import locked
 from labkit.models.model import Model
 from labkit.models.step import Step
@@ -146,6 +146,8 @@ def _load(run: Run, folder: Path) -> None:
     by_file = ("data", "pictures") if files and run.data.files else ()
     batches = state["batches"] | {name: run.batches[name] for name in by_file}
     checkpoints.check_settings(folder, "run", batches, run.batches)
+    if state["done"] > run.steps:
+        checkpoints.check_settings(folder, "run", {"steps done": state["done"]}, {"steps done": run.steps})
     if by_file:
         checkpoints.check_pictures(folder, files, run.data.files)
     try:
@@ -175,8 +177,19 @@ def save_run(run: Run) -> None:
     run.collect_losses()
     if run.folder is None:
         return
+    state = state_of(run)
+    if ranks.number() == 0:
+        try:
+            checkpoints.write_checkpoint(state, run.folder)
+        except LabkitError as error:
+            raise type(error)(f"step {run.done}: {error}{run.resume_hint()}") from error
+    run.saved = run.done
+
+
+def state_of(run: Run) -> dict[str, Any]:
+    """What the checkpoint of a run holds. Every rank has to ask for it."""
     on_gpu = next(run.model.parameters()).is_cuda
-    state = {
+    return {
         "kind": run.model.kind,
         "settings": run.model.settings,
         "batches": run.batches,
@@ -188,9 +201,3 @@ def save_run(run: Run) -> None:
         "losses": {name: torch.tensor(values, dtype=torch.float64) for name, values in run.losses.items()},
         "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state() if on_gpu else None},
     }
-    if ranks.number() == 0:
-        try:
-            checkpoints.write_checkpoint(state, run.folder)
-        except (CheckpointError, TrainingError) as error:
-            raise type(error)(f"step {run.done}: {error}{run.resume_hint()}") from error
-    run.saved = run.done

@@ -35,7 +35,7 @@ DAMAGES = [
     (lambda file: file.write_bytes(file.read_bytes()[:-5000]), "this is no checkpoint, or it is damaged"),
     (lambda file: file.write_bytes(b""), "this is no checkpoint, or it is damaged"),
     (lambda file: file.write_text("weights"), "this is no checkpoint, or it is damaged"),
-    (lambda file: torch.save({"settings": Hostile(), "step": {}}, file), "refused"),
+    (lambda file: torch.save({"settings": Hostile(), "step": {}}, file), "mkdir in it could run code"),
     (lambda file: torch.save({"weights": torch.ones(2)}, file), "not a checkpoint of labkit"),
 ]
 

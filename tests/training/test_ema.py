@@ -43,11 +43,6 @@ def test_statistics_of_batch_norm_are_the_model_s_own(averaged):
     assert all(torch.equal(average, own) for average, own in statistics)
 
 
-def test_a_resumed_run_has_the_same_average_to_the_bit(averaged):
-    averaged("stopped", 2)
-    assert torch.equal(weights(averaged("stopped", 4).average), weights(averaged("whole", 4).average))
-
-
 def test_what_translates_has_the_average_and_training_starts_from_the_weights(averaged, tiny, tmp_path):
     run = averaged("run", 2)
     assert torch.equal(weights(labkit.load_model(tmp_path / "run")), weights(run.average))

@@ -2,12 +2,13 @@
 
 import signal
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 import labkit
-from labkit.errors import TrainingError
+from labkit.errors import CheckpointError, TrainingError
 from labkit.training import checkpoints
 from labkit.training.callbacks import CollapseWarning
 
@@ -16,17 +17,27 @@ def weights(model):
     return torch.cat([weight.flatten() for weight in model.parameters()])
 
 
+class RatesOfNumpy:
+    def optimizer(self, weights, lr, betas):
+        lr, betas = np.float32(lr), tuple(np.float64(beta) for beta in betas)
+        return torch.optim.AdamW(weights, lr=lr, betas=betas, weight_decay=np.float32(0.01))
+
+
 @pytest.mark.filterwarnings("ignore::labkit.training.callbacks.CollapseWarning")
-def test_going_on_equals_never_having_stopped(train, tiny, tmp_path):
-    schedule = labkit.linear_schedule(4, 8)
-    options = dict(batch_size=2, schedule=schedule, report_every=4)
-    whole = train(11, model=tiny(pool_size=3), **options)
-    train(6, tmp_path, model=tiny(pool_size=3), **options)
-    model = tiny(pool_size=3)
-    torch.nn.init.ones_(next(model.parameters()))  # whatever the fresh weights are, the checkpoint's count
-    torch.manual_seed(99)
-    resumed = train(11, tmp_path, model=model, workers=1, **options)
+@pytest.mark.parametrize(("real", "whole"), [(float, int), (np.float32, np.int64), (np.longdouble, np.uint8)])
+def test_going_on_equals_never_having_stopped(train, tiny, tmp_path, real, whole):
+    def go(steps, folder=None, **more):
+        model = tiny(pool_size=whole(3), lambda_a=real(9.7), ngf=whole(4), norm=np.str_("instance"))
+        if more:
+            torch.nn.init.ones_(next(model.parameters()))  # whatever the fresh weights are, the checkpoint's count
+            torch.manual_seed(99)
+        options = dict(batch_size=whole(2), seed=whole(5), ema=real(0.75), report_every=4, **more)
+        own = [] if real is float else [RatesOfNumpy]
+        return train(steps, folder, model=model, own=own, schedule=lambda done: real(1 + np.cos(done / 9)), **options)
+
+    whole, _, resumed = go(11), go(6, tmp_path), go(11, tmp_path, workers=1)
     assert torch.equal(weights(resumed.model), weights(whole.model))
+    assert torch.equal(weights(labkit.load_model(tmp_path)), weights(whole.average))
     assert resumed.losses == whole.losses
     assert len(whole.losses["cycle_A"]) == whole.done == 11
 
@@ -35,6 +46,8 @@ def test_a_finished_run_is_left_as_it_is(train, tmp_path):
     first = train(2, tmp_path)
     before = (tmp_path / checkpoints.FILE).read_bytes()
     again = train(2, tmp_path)
+    with pytest.raises(labkit.LabkitError, match="steps done=2 there, 1 here"):
+        train(1, tmp_path)
     assert (tmp_path / checkpoints.FILE).read_bytes() == before
     assert torch.equal(weights(again.model), weights(first.model))
 
@@ -104,6 +117,17 @@ def test_a_sample_that_cannot_be_written_costs_no_training(train, tmp_path):
     with pytest.warns(UserWarning, match=r"step 2: .*000002.png cannot be written"):
         run = train(3, tmp_path, sample_every=2)
     assert run.done == 3 and checkpoints.load(tmp_path)["done"] == 3
+
+
+def test_a_folder_that_is_renamed_stays_one_folder(train, tmp_path):
+    def rename(run):
+        if run.done == 2:
+            run.folder.rename(tmp_path / "new")
+
+    with pytest.raises(CheckpointError, match="old was renamed or removed.*continue from step 1"):
+        train(1, tmp_path / "old")
+        train(4, tmp_path / "old", rename, report_every=1)
+    assert train(4, tmp_path / "new").losses == train(4).losses and not (tmp_path / "old").exists()
 
 
 def test_an_error_of_a_step_keeps_the_checkpoint(train, tmp_path):

@@ -58,8 +58,8 @@ def test_a_step_that_was_not_kept_is_refused_with_a_list(keep, tmp_path):
         CheckpointError, match=r"000003.pt: there is no checkpoint here. The run kept .*000002.pt, .*000004.pt"
     ):
         labkit.load_model(tmp_path, step=3)
-    with pytest.raises(CheckpointError, match="Was the run ever saved"):
-        labkit.load_model(tmp_path / "other", step=3)
+    with pytest.raises(CheckpointError, match=r"kepd: there is no .* Was the run ever saved. \(did you mean 'kept'"):
+        labkit.load_model(tmp_path / "kepd", step=3)
 
 
 def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
