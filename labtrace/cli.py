@@ -136,10 +136,10 @@ def named(paths: list[Path]) -> dict[str, Path]:
     return {"/".join(each[-length:]): path for each, path in zip(parts, paths, strict=True)}
 
 
-def application(text: str | None) -> typer.Typer:
-    """A command line without commands."""
+def application(text: str | None, **context: Any) -> typer.Typer:
+    """A command line without commands. `context` are settings of typer's context."""
     settings: dict[str, Any] = dict(no_args_is_help=True, pretty_exceptions_enable=False)
-    settings["context_settings"] = {"help_option_names": ["-h", "--help"]}
+    settings["context_settings"] = {"help_option_names": ["-h", "--help"], **context}
     return typer.Typer(**settings, help=text, callback=lambda: None, epilog="--version prints the version.")
 
 
