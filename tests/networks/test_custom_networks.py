@@ -93,7 +93,7 @@ GENERATORS = {
 DISCRIMINATORS = {  # None: it trains
     "a list of verdicts": (
         Own(lambda layer, x: [layer(x), layer(x)]),
-        r"D_A .Own. .*'list' object.*torch\.cat several verdicts",
+        r"D_A .Own. .*'list' object.*torch\.cat",
     ),
     "a fraction": (Own(lambda layer, x: layer(x).mean().item()), "'float' object"),
     "too small": (nn.Conv2d(3, 1, 40), "Kernel size can't be greater"),
