@@ -53,8 +53,8 @@ class Step:
     Raises:
         DataError: the batch does not fit the networks, or leaves [-1, 1] (checked in the first call only).
         LabkitError: a learning rate cannot be used, or all weights of a player are frozen. In a call: the weights were
-            moved or replaced, or `lr` was changed, after the step was made. Or, in the first call, a custom generator
-            does not return pictures of the same size.
+            moved or replaced, or `lr` was changed, after the step was made. Or, in the first call, a custom network
+            cannot learn from the pictures or takes fewer sizes than it says, or a loss is no number with a gradient.
     """
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
