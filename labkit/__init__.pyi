@@ -7,6 +7,7 @@ from labkit import recipes as recipes
 from labkit import show as show
 from labkit import simulate as simulate
 from labkit import sweeps as sweeps
+from labkit.data.batches import UnpairedData as UnpairedData
 from labkit.data.batches import batches as batches
 from labkit.data.batches import to_float as to_float
 from labkit.data.batches import to_uint8 as to_uint8
@@ -14,6 +15,7 @@ from labkit.data.folders import download as download
 from labkit.data.folders import folders as folders
 from labkit.data.fruit import fruit as fruit
 from labkit.devices import pick_device as pick_device
+from labkit.errors import DataError as DataError
 from labkit.errors import LabkitError as LabkitError
 from labkit.measure.autotune import autotune as autotune
 from labkit.measure.compare import compare as compare
@@ -23,7 +25,9 @@ from labkit.measure.quality import quality as quality
 from labkit.measure.quality import time_to_quality as time_to_quality
 from labkit.measure.record import record as record
 from labkit.models.cyclegan import CycleGAN as CycleGAN
+from labkit.models.cyclegan import CycleGANStep as CycleGANStep
 from labkit.models.deviation import DeviationGAN as DeviationGAN
+from labkit.models.step import Batch as Batch
 from labkit.models.step import Step as Step
 from labkit.sweeps import sweep as sweep
 from labkit.training.callbacks import Callback as Callback
@@ -34,6 +38,7 @@ from labkit.training.export import export as export
 from labkit.training.fit import fit as fit
 from labkit.training.reference_weights import init_from as init_from
 from labkit.training.reference_weights import load_generator as load_generator
+from labkit.training.run import Run as Run
 from labkit.training.schedules import linear_schedule as linear_schedule
 from labkit.training.translate import translate as translate
 from labkit.variants.registry import make_step as make_step

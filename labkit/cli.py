@@ -4,6 +4,8 @@ import os
 import sys
 import warnings
 
+import typer
+
 import labkit
 import labtrace.cli
 from labkit.commands import register
@@ -12,12 +14,21 @@ from labkit.commands.measuring import compare, profile, speedups
 from labkit.commands.networks import export, score, translate
 from labkit.commands.sweeping import sweep
 from labkit.commands.training import defaults, train
-from labtrace.cli import WHOLE, report
+from labtrace.cli import WHOLE, described, report
 from labtrace.watch import watch
 
+OTHERS = {name: text for name, (section, text) in described(train.__doc__).items() if section == "Other trainers"}
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID" in os.environ  # labkit.ranks would tell, too, but loads torch
 
-app = labtrace.cli.application(__doc__)
+
+def spelled_here(option: str) -> str:
+    """An option in lower case, with hyphens. Raises typer's error, with what to give, for one of other trainers."""
+    if (name := option.lower().replace("-", "_")) in OTHERS:
+        raise typer.BadParameter(f"--{option} is an option of other trainers. {OTHERS[name]}")
+    return name.replace("_", "-")
+
+
+app = labtrace.cli.application(__doc__, token_normalize_func=spelled_here)
 register(app, train, epilog=defaults())
 register(app, sweep, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 for command in (translate, score, export, profile, report, compare, speedups):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from labtrace.errors import LabError, did_you_mean
 
@@ -24,6 +25,17 @@ class TrainingError(LabkitError):
 def shown(path: object) -> str:
     """A path for a message: what no terminal should be sent, such as its control sequences, is escaped."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(path))
+
+
+@contextmanager
+def explained(where: str, advice: str, kind: type[LabkitError] = LabkitError) -> Iterator[None]:
+    """Makes an error inside, of code that is not labkit's, one of this kind: where it was, its reason, what to do."""
+    try:
+        yield
+    except LabkitError:
+        raise
+    except Exception as error:
+        raise kind(" ".join(f"{where}: {str(error)[:200].rstrip('.')}. {advice}".split())) from error
 
 
 def check_overrides(given: type, known: Collection[str], bases: Collection[type], what: str) -> None:

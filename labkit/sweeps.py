@@ -26,7 +26,7 @@ from filelock import FileLock
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from labkit.errors import CheckpointError, DataError, LabkitError
+from labkit.errors import CheckpointError, DataError, LabkitError, explained
 from labkit.locks import locked
 from labtrace.errors import check_known
 
@@ -203,14 +203,12 @@ def distribution(name: str, given: Any) -> BaseDistribution:
     if ":" not in given:
         return CategoricalDistribution([_value(part) for part in given.split(",")])
     low, high, *log = given.split(":")
-    try:
+    with explained(f"{name}={given!r}", "Give LOW:HIGH, LOW:HIGH:log, or choices: A,B,C."):
         if log not in ([], ["log"]):
             raise ValueError(f"{log[0]!r} is not 'log'.")
         if isinstance(_value(low), int) and isinstance(_value(high), int):
             return IntDistribution(int(low), int(high), log=bool(log))
         return FloatDistribution(float(low), float(high), log=bool(log))
-    except ValueError as error:
-        raise LabkitError(f"{name}={given!r}: {error} Give LOW:HIGH, LOW:HIGH:log, or choices: A,B,C.") from error
 
 
 def _value(text: str) -> Any:

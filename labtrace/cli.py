@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib.metadata
 import inspect
 import itertools
 import json
@@ -21,12 +19,11 @@ import typer
 
 import labtrace
 from labtrace.errors import LabError, say
-from labtrace.watch import watch
+from labtrace.lazy import needs
+from labtrace.watch import unused, watch
 
-DISTRIBUTION = "cyclegan-lab"  # all three packages
 # A command whose arguments are a script with its own options
 WHOLE = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-PACKAGES = {"PIL": "pillow", "hta": "traceinsight"}  # where a module's name is not its package's
 
 
 def register(app: typer.Typer, command: Callable[..., None], **settings: Any) -> None:
@@ -108,7 +105,8 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
         traces: Trace files, or folders with a file of each rank. Two are compared: before and after a change.
 
     Options:
-        out: The page to write. By default, beside the first trace and under the names of all.
+        out: The page to write. By default, beside the first trace and under the names of all, with a number where
+            another page has that name.
         as_json: Print the verdict and the tables as one JSON object, and write no page.
     """
     from labtrace.show.report import report_data, report_text, trace_report
@@ -120,7 +118,9 @@ def report(traces: list[Path], *, out: Path | None = None, as_json: bool = False
     typer.echo(report_text(opened))
     paths = [Path(os.path.abspath(path)) for path in traces]
     names = [path.name.removesuffix(".gz").removesuffix(".json") for path in paths]
-    typer.echo(trace_report(opened, out or paths[0].with_name(f"{'-'.join(names)}.html")))
+    page = paths[0].with_name(f"{'-'.join(names)}.html")
+    taken = page.exists() and b"<title>Trace report" not in page.read_bytes()[:1000]  # by a page that is not ours
+    typer.echo(trace_report(opened, out or (unused(str(page)[:-5], (".html",)) if taken else page)))
 
 
 def named(paths: list[Path]) -> dict[str, Path]:
@@ -136,10 +136,10 @@ def named(paths: list[Path]) -> dict[str, Path]:
     return {"/".join(each[-length:]): path for each, path in zip(parts, paths, strict=True)}
 
 
-def application(text: str | None) -> typer.Typer:
-    """A command line without commands."""
+def application(text: str | None, **context: Any) -> typer.Typer:
+    """A command line without commands. `context` are settings of typer's context."""
     settings: dict[str, Any] = dict(no_args_is_help=True, pretty_exceptions_enable=False)
-    settings["context_settings"] = {"help_option_names": ["-h", "--help"]}
+    settings["context_settings"] = {"help_option_names": ["-h", "--help"], **context}
     return typer.Typer(**settings, help=text, callback=lambda: None, epilog="--version prints the version.")
 
 
@@ -147,24 +147,7 @@ def message_of(error: Exception) -> str | None:
     """The line to print for an error that the user can fix, or None for any other error."""
     if isinstance(error, LabError | OSError):  # OSError: its text names the file and the problem
         return str(error)
-    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
-        return f"{error}, which this command needs: {install(extra)}"
-    return None
-
-
-def install(extra: str) -> str:
-    """The command that adds an extra to an installation, from a wheel or from a clone."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
-
-
-def extra_of(module: str) -> str | None:
-    """The extra that brings a module, or None if there is none."""
-    package = PACKAGES.get(module.partition(".")[0], module.partition(".")[0])
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # a clone that was not installed
-        for line in importlib.metadata.requires(DISTRIBUTION) or []:
-            if re.match(rf"{package}\b.*extra ==", line):
-                return line.rpartition("== ")[2][1:-1]
-    return None
+    return needs(error, "this command")
 
 
 def run_app(

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import ast
 import importlib.abc
+import importlib.metadata
 import importlib.util
+import re
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+PACKAGES = {"PIL": "pillow", "hta": "traceinsight", "IPython": "ipython"}  # where a module's name is not its package's
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -32,11 +36,28 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if homes[name] == package:
-            return importlib.import_module(f"{package}.{name}")
-        return getattr(importlib.import_module(str(homes[name])), name)
+        try:
+            home = importlib.import_module(f"{package}.{name}" if homes[name] == package else str(homes[name]))
+        except ModuleNotFoundError as error:
+            error.msg = needs(error, f"{package}.{name}") or error.msg
+            raise
+        return home if homes[name] == package else getattr(home, name)
 
     return load, lambda: sorted(homes), list(homes)
+
+
+def needs(error: Exception, what: str) -> str | None:
+    """The sentence on a missing module: what needs it, and a command. None for other errors, or if no extra brings it.
+
+    The command names the packages of the extra, since the extras themselves are on no index.
+    """
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    installed, extras = importlib.metadata.distributions(name="cyclegan-lab"), dict[str, list[str]]()
+    for line in next((each.requires or [] for each in installed), []):  # an editable one is found twice
+        if found := re.match(r"([\w-]+)(?:\[(\w+)\])?[^;]*; extra == .(\w+)", line):  # of every system
+            extras.setdefault(found[3], []).extend(extras[found[2]] if found[2] else [found[1]])
+    lists = [" ".join(names) for names in extras.values() if PACKAGES.get(module, module) in names]
+    return f"No module named {module!r}, which {what} needs: pip install {lists[0]}" if lists else None
 
 
 def after_import(name: str, action: Callable[[Any], None]) -> None:

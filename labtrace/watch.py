@@ -69,11 +69,11 @@ def watch(
     os.execv(sys.executable, [*PYTHON, "labtrace.watch", settings, *script])
 
 
-def unused(stem: str) -> Path:
-    """A name for a trace, beside which there is no earlier one, no ranks' folder and no page."""
+def unused(stem: str, ends: tuple[str, ...] = (".json.gz", ".html", "")) -> Path:
+    """A name for a trace, beside which there is no earlier one, no ranks' folder and no page. Or with other ends."""
     names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
-    free = (name for name in names if not any(Path(name + end).exists() for end in (".json.gz", ".html", "")))
-    return Path(f"{next(free)}.json.gz")
+    free = (name for name in names if not any(Path(name + end).exists() for end in ends))
+    return Path(f"{next(free)}{ends[0]}")
 
 
 class Watch:

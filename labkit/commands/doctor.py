@@ -11,7 +11,7 @@ from typing import NamedTuple
 import typer
 
 import labtrace.stamp
-from labtrace.cli import install
+from labtrace.lazy import needs
 
 NOTEBOOK = 1.8e9  # bytes of memory that the largest notebook needs
 
@@ -65,7 +65,7 @@ def _pytorch() -> Iterator[Row]:
         from labkit import devices
     except (ImportError, OSError, RuntimeError) as error:
         again = "install torch and torchvision again, both from one index"
-        yield Row("PyTorch", str(error), install("train") if isinstance(error, ModuleNotFoundError) else again, True)
+        yield Row("PyTorch", str(error), needs(error, "training") or again, True)
         return
     version = f"{torch.__version__}, built for CUDA: {torch.version.cuda or 'none'}"
     yield Row("PyTorch", f"{version}; threads: {torch.get_num_threads()}")

@@ -85,6 +85,23 @@ def train(
         speedups: Names, with commas (bf16,batched), or auto, which measures them and takes those that help.
         workers: Processes that prepare batches.
         processes: Processes that share each batch.
+
+    Other trainers:
+        epoch, epochs, n_epochs, niter, max_epochs, num_epochs: Here --steps counts updates. An epoch of 1,000 pictures
+            has 1,000 of them at --batch-size 1.
+        n_epochs_decay, niter_decay: Here --decay-steps counts updates.
+        name, checkpoints_dir, output_dir, save_dir, results_dir: Here --out is the run's folder.
+        continue_train, resume: Here the same command resumes the run in --out.
+        dataroot, data_dir, data_path, dataset: Here --data is a folder with trainA and trainB.
+        batch, bs: Here it is --batch-size.
+        crop_size, image_size, img_size, imgsz, resolution: Here --size is the side of the pictures in training.
+        netg: Here it is --generator.
+        netd: Here it is --discriminator.
+        gpu_ids, gpu, gpus, cuda: Here --device is auto, cpu or cuda, and --processes shares batches.
+        num_threads, num_workers, threads: Here --workers is the number of processes that prepare batches.
+        learning_rate: Here it is --lr.
+        input_nc, output_nc: Here they are --channels-a and --channels-b.
+        amp, fp16, bf16, mixed_precision, compile: Here it is a name in --speedups, such as --speedups bf16.
     """
     from labkit.measure.autotune import remembered
     from labkit.measure.scores import Scores

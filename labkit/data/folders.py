@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from shutil import unpack_archive
 from tempfile import TemporaryDirectory
@@ -26,7 +25,7 @@ from labkit import ranks
 from labkit.bars import bar
 from labkit.data.batches import Pictures, Stamp, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
-from labkit.errors import DataError, shown
+from labkit.errors import DataError, explained, shown
 from labtrace.errors import check_known
 from labtrace.files import atomic_write
 
@@ -281,16 +280,12 @@ def download(name: str, root: Path | str = "datasets") -> Path:
     if folder.is_dir():
         return folder
     url = URL.format(name=name)
-    try:
+    by_hand = "Check the connection and the disk, or unpack the archive yourself and give its folder to labkit.folders."
+    with explained(f"{name} could not be fetched from {url} into {root}", by_hand, DataError):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as temporary:
             archive = Path(temporary, "archive.zip")
             torch.hub.download_url_to_file(url, str(archive), PUBLIC_SETS[name])
             unpack_archive(archive, temporary)
             archive.with_name(name).rename(folder)
-    except (OSError, HTTPException, RuntimeError) as error:  # RuntimeError: it is not the published archive
-        raise DataError(
-            f"{name} could not be fetched from {url} into {root} ({error}). Check the connection and the space on the "
-            "disk, then call again; or unpack the archive yourself and give its folder to labkit.folders."
-        ) from error
     return folder

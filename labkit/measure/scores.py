@@ -16,7 +16,7 @@ from labkit.data.folders import PictureFiles
 from labkit.data.fruit import FruitData
 from labkit.data.images import find_pictures
 from labkit.devices import pick_device
-from labkit.errors import DataError, LabkitError
+from labkit.errors import DataError, explained
 from labkit.measure.quality import GOAL, quality
 from labkit.models.model import Model, run_network
 from labkit.training import checkpoints
@@ -93,13 +93,9 @@ def inception() -> nn.Module:
     from torch_fidelity.feature_extractor_inceptionv3 import URL_INCEPTION_V3
     from torchmetrics.image.fid import NoTrainInceptionV3
 
-    try:
+    by_hand = f"Fetch {URL_INCEPTION_V3} on another machine, and put it into {torch.hub.get_dir()}/checkpoints."
+    with explained("the weights of FID's Inception cannot be downloaded", by_hand):
         return NoTrainInceptionV3("inception-v3-compat", ["2048"])
-    except OSError as error:
-        raise LabkitError(
-            f"the weights of FID's Inception cannot be downloaded ({error}). Fetch {URL_INCEPTION_V3} on another "
-            f"machine, and put it into {torch.hub.get_dir()}/checkpoints."
-        ) from error
 
 
 class Scores(Callback):

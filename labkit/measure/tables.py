@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, explained
 from labtrace.files import atomic_write
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ def read_results(path: Path, version: int = SURVEY_FORMAT) -> dict:
     Raises:
         LabkitError: the file is missing, damaged, or of another format.
     """
-    try:
+    with explained(f"{path}: no measurements can be read", "Use another file or a copy."):
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise LabkitError(f"{path}: no measurements can be read ({error}). Use another file or a copy.") from error
     if not isinstance(content, dict) or content.get("format") != version:
         raise LabkitError(f"{path}: no measurements in format {version}, which this version of labkit reads here.")
     return content

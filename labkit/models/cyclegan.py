@@ -19,7 +19,7 @@ from labkit.models.model import Model, trainable
 from labkit.models.pool import Pool
 from labkit.models.step import Batch, Forward, Step
 from labkit.networks.generators import make_generator
-from labkit.networks.layers import CUSTOM, Generator, check_translates
+from labkit.networks.layers import CUSTOM, Generator, check_custom
 from labkit.networks.patchgan import make_discriminator
 from labkit.settings import CycleGANSettings, takes
 from labtrace.errors import check_at_least, check_known
@@ -158,8 +158,9 @@ class CycleGAN(Model):
 
     def check(self, real_a: Tensor, real_b: Tensor, values: bool) -> None:
         super().check(real_a, real_b, values)
-        if values and "G_A" in self.custom:  # G_B is a copy
-            check_translates(self.G_A, real_a[:1])
+        for name, pictures in (("G_A", real_a), ("D_A", real_b)):  # G_B and D_B are copies of these
+            if values and name in self.custom:
+                check_custom(name, getattr(self, name), pictures[:2])
 
     def players(self) -> dict[str, list[nn.Parameter]]:
         """The weights of the generators, then those of the discriminators, without frozen ones."""

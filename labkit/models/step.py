@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.profiler import record_function
 
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, explained
 from labkit.models.model import Model
 from labkit.models.optimizers import load_state, rates_of, set_rates, state_of
 from labtrace.ranges import RANGE as RANGE
@@ -32,6 +32,7 @@ from labtrace.ranges import RANGE as RANGE
 # draw_fake_A and draw_fake_B, (B, 4) integers. Players add the fakes, and models the codes, that later players need.
 Batch = dict[str, Tensor]
 Forward = Callable[[Tensor], Tensor]  # a module, or a function that runs one, for example with checkpointing
+LOSSES = "Return each by a name of its own (or is `return` missing?), a 0-d tensor with a gradient: mean(), no item()."
 
 
 class Step:
@@ -52,8 +53,8 @@ class Step:
     Raises:
         DataError: the batch does not fit the networks, or leaves [-1, 1] (checked in the first call only).
         LabkitError: a learning rate cannot be used, or all weights of a player are frozen. In a call: the weights were
-            moved or replaced, or `lr` was changed, after the step was made. Or, in the first call, a custom generator
-            does not return pictures of the same size.
+            moved or replaced, or `lr` was changed, after the step was made. Or, in the first call, a custom network
+            cannot learn from the pictures or takes fewer sizes than it says, or a loss is no number with a gradient.
     """
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
@@ -77,8 +78,8 @@ class Step:
         """Computes losses and gradients of one player."""
         with self.mark(f"{player} forward"):
             losses = self.losses(player, batch)
-        if losses is None:
-            raise LabkitError(f"the losses of the {player} are None: does a method of yours lack its `return`?")
+        if player not in self.named.values():
+            self.check_losses(player, losses)
         with self.mark(f"{player} backward"):
             self.backward(sum(losses.values()), player)  # type: ignore[arg-type]  # mypy allows for no loss at all
         return {name: loss.detach() for name, loss in losses.items()}
@@ -150,6 +151,7 @@ class Step:
         self.lr_made, self.lr_now = dict(self.lr), dict(self.lr)
         self.scale_lr(1.0)  # a rate of NumPy's in 32 bits would become another number in a checkpoint
         self.range_checked = False
+        self.named: dict[str, str] = {}  # the player of each loss of the first step
         self.first = next(model.parameters())
         self.place = place_of(self.first)
 
@@ -181,6 +183,17 @@ class Step:
             )
         self.model.check(real_a, real_b, values=not self.range_checked)
         self.range_checked = True
+
+    def check_losses(self, player: str, losses: Any) -> None:
+        """Raises `LabkitError` unless these are losses by name from which the player can learn."""
+        learns = all(weight.requires_grad for weight in self.model.parameters())  # else a loss may have no gradient
+        with explained(f"the losses of the {player}", LOSSES):
+            for name, loss in (losses or {"all": losses}).items():
+                whose = self.named.setdefault(name, player)
+                number = isinstance(loss, Tensor) and loss.dim() == 0 and loss.is_floating_point()
+                number = number and loss.device == self.first.device and (loss.grad_fn is not None or not learns)
+                if not number or not isinstance(name, str) or whose != player:
+                    raise TypeError(f"{name!r} of the {whose} is {loss!r:.60}")
 
     # ---- learning rates and states
 

@@ -91,7 +91,7 @@ def make_generator(
             custom network has no weights.
     """
     if not isinstance(network, str):
-        return custom_copy("generator", network)
+        return custom_copy("generator", network, channels[0])
     check_known("generator", network, GENERATORS)
     check_known("norm", norm, NORMS)
     check_at_least(1, ngf=width, channels=min(channels))

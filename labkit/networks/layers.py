@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, explained
 
 NORMS = ("instance", "batch", "none", "instance_blocks")
 
@@ -61,7 +64,7 @@ class Generator(nn.Module):
 
 def channels_of(network: nn.Module) -> int:
     """Channels of the pictures that a network takes: three, if it does not say."""
-    return getattr(network, "channels", 3)
+    return getattr(network, CHANNELS if hasattr(network, CHANNELS) else "channels", 3)
 
 
 class Discriminator(nn.Module):
@@ -73,38 +76,56 @@ class Discriminator(nn.Module):
 # ---- custom networks, of which `labkit.CycleGAN` trains two copies
 
 CUSTOM = "own: "  # begins the name that a custom network has in settings and checkpoints
-# Most take RGB and halve the picture twice; smaller pictures leave nothing to judge.
-USUAL = {"channels": 3, "size_multiple": 4, "min_size": 16}
+CHANNELS = "picture_channels"  # of a custom network, whose attribute `channels` may mean something else
+USUAL = {"size_multiple": 4, "min_size": 16}  # most halve the picture twice; smaller ones leave nothing to judge
+PLAIN = "Give a name, or a bare nn.Module (call its class) of float32 on one device that copy.deepcopy can copy."
+LEARNS = (
+    "Return one tensor with a gradient, a generator one like its input; change no input; torch.cat several verdicts."
+)
 
 
-def custom_copy(argument: str, network: object) -> Any:
-    """A copy of a custom network, with the attributes `channels`, `size_multiple` and `min_size`.
+def custom_copy(argument: str, network: Any, channels: int = 3) -> Any:
+    """A copy of a custom network, which takes pictures of so many channels, with `size_multiple` and `min_size`.
 
     Raises:
-        LabkitError: it is no module with weights. The message names `argument` ("generator" or "discriminator").
+        LabkitError: it cannot be copied or trained. The message names `argument` ("generator" or "discriminator").
     """
-    if not isinstance(network, nn.Module) or next(network.parameters(), None) is None:
-        raise LabkitError(
-            f"{argument}={network!r:.60}: give a name, or an nn.Module with weights to train (call its class)."
-        )
-    copied = copy.deepcopy(network)
-    for name, usual in USUAL.items():
-        setattr(copied, name, getattr(copied, name, usual))
+    with explained(f"{argument}={network!r:.60}", PLAIN):
+        copied, sizes = copy.deepcopy(network), {name: getattr(network, name, usual) for name, usual in USUAL.items()}
+        weights = [each for each in copied.parameters() if each.is_leaf]  # those of a scripted network are none
+        kinds = {f"{'lazy ' * is_lazy(each)}{each.dtype} on {each.device}" for each in weights}
+        right = len(kinds) == 1 and min(kinds).startswith(str(torch.get_default_dtype())) and math.lcm(*sizes.values())
+        if not right or isinstance(network, nn.DataParallel) or hasattr(network, "_orig_mod"):  # of torch.compile
+            raise TypeError(f"a {type(network).__name__} with weights of {' and '.join(kinds) or 'none'}, {sizes}")
+    for name, value in {**sizes, CHANNELS: channels}.items():
+        vars(copied).setdefault(name, value)
     return copied
 
 
-@torch.no_grad()
-def check_translates(network: nn.Module, picture: Tensor) -> None:
-    """Tries the custom generator G_A on one picture, (1, 3, H, W), and leaves the random numbers as they were.
+def check_custom(name: str, network: Any, pictures: Tensor) -> None:
+    """Tries a custom network on pictures (B, C, H, W), and a generator, G_A, on larger ones, too.
+
+    The network and the random numbers stay as they were.
 
     Raises:
-        LabkitError: the result is no picture of the same size, so the losses would be wrong.
+        LabkitError: it cannot learn from these pictures, or takes fewer sizes than it says.
     """
-    with torch.random.fork_rng([picture.device] if picture.is_cuda else []):
-        result = copy.deepcopy(network).eval()(picture)
-    if not isinstance(result, Tensor) or result.shape != picture.shape:
+    tried, picture = copy.deepcopy(network), pictures.clone().requires_grad_()
+    (height, width), first = pictures.shape[2:], network.size_multiple
+    with torch.random.fork_rng([pictures.device] if pictures.is_cuda else []):
+        with explained(f"{name} ({type(network).__name__}) on pictures of shape {tuple(pictures.shape)}", LEARNS):
+            result = tried(picture)
+            torch.autograd.grad(result.sum(), picture)
+            if result.dtype != picture.dtype or (name == "G_A" and result.shape != picture.shape):
+                raise TypeError(f"it returns {result.dtype} of shape {tuple(result.shape)}")
+        multiple, both = first, math.gcd(height, width)  # a multiple that the network needs divides both sides
+        for multiple in (n for n in range(first, both + 1, first) if both % n == 0 and name == "G_A"):
+            with suppress(Exception), torch.no_grad():
+                larger = picture.new_zeros(1, picture.shape[1], height + multiple, width + multiple)
+                if tried.eval()(larger).shape == larger.shape:
+                    break
+    if multiple != first:
         raise LabkitError(
-            f"G_A ({type(network).__name__}) turns a picture of shape {tuple(picture.shape)} into "
-            f"{tuple(result.shape) if isinstance(result, Tensor) else type(result)}, not one of the same shape. If it "
-            "takes fewer sizes, name them in its class: size_multiple = 32 for multiples of 32, and min_size."
+            f"{name} ({type(network).__name__}) fails on pictures of {height + first}x{width + first} pixels, as "
+            f"labkit.translate may show it. Name the sides that it takes in its class: size_multiple = {multiple}."
         )

@@ -11,13 +11,19 @@ import pandas
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, explained
 from labkit.simulate.as_on_gpu import as_on_gpu
 from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
 from labkit.simulate.meta_device import LiveBytes, Operator, Recorder
 from labkit.simulate.operator_replay import HOST_US, RANGES, arithmetic, replay
 from labkit.stamp import stamp
 from labtrace.errors import check_known
+
+ON_META = (
+    "If it runs on a GPU: all of its tensors have to be on the meta device (make them under `with "
+    "torch.device('meta'):`), and it may not read a tensor's values, as .item(), print and `if loss > 1:` do, since "
+    "this device knows shapes only."
+)
 
 
 def program_operators(run: Callable[[], object]) -> list[Operator]:
@@ -97,17 +103,10 @@ def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> Callable[[], object
 
 def _second_run(step: Callable[[], object]) -> tuple[list[Operator], int]:
     """The operators of the step's second run, and its peak memory in bytes."""
-    try:
-        with LiveBytes() as live:
-            with as_on_gpu():
-                step()  # an optimiser makes its state
-            operators = program_operators(step)
-    except (RuntimeError, NotImplementedError) as error:
-        raise LabkitError(
-            f"The step failed on the meta device: {error}\nIf it runs on a GPU: all of its tensors have to be on the "
-            "meta device (make them under `with torch.device('meta'):`), and it may not read a tensor's values, as "
-            ".item(), print and `if loss > 1:` do, since this device knows shapes only."
-        ) from error
+    with explained("The step failed on the meta device", ON_META), LiveBytes() as live:
+        with as_on_gpu():
+            step()  # an optimiser makes its state
+        operators = program_operators(step)
     return operators, live.peak
 
 

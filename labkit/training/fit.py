@@ -40,7 +40,7 @@ def fit(
     report_every: int = 50,
     sample_every: int = 200,
     save_minutes: float = 5.0,
-    callbacks: Sequence[Callback | Callable[[Run], None]] = (),
+    callbacks: Callback | Callable[[Run], None] | Sequence[Callback | Callable[[Run], None]] = (),
 ) -> Run:
     """Trains for `steps` steps, or resumes up to that number if `checkpoint` already holds a part of them.
 
@@ -75,8 +75,8 @@ def fit(
             pictures of A above their translations, then, if the model translates B as well, pictures of B above theirs.
         save_minutes: minutes between two checkpoints. One is written at the end in any case. `labkit.KeepEvery` is a
             callback that keeps some of them.
-        callbacks: told of reports, samples, checkpoints and the end. A function is called with the `Run` after each
-            report, for example to draw its losses. An error in a callback ends the run after it was saved.
+        callbacks: one or more, told of reports, samples, checkpoints and the end. A function is called with the `Run`
+            after each report, for example to draw its losses. An error in a callback ends the run after it was saved.
 
     Raises:
         LabkitError: the arguments or the data do not fit, another run trains into the folder, or a checkpoint could not
@@ -92,12 +92,15 @@ def fit(
         >>> run.done, len(run.losses["G_A"])
         (2, 2)
     """
+    if schedule is not None and (isinstance(schedule, type) or not callable(schedule)):
+        raise LabkitError(f"schedule={schedule!r:.60}: give a function of steps done, as labkit.linear_schedule(9, 9).")
     pictures = open_data(data, step.model.channels)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
     run = Run(step, steps, pictures, None if checkpoint is None else Path(checkpoint), settings, ema=ema)
     log = [LossesCsv(run.folder / LOSSES)] if run.folder else []
-    watchers = Callbacks(run, [*log, Progress(), *callbacks])
+    given = callbacks if isinstance(callbacks, Sequence) else [callbacks]
+    watchers = Callbacks(run, [*log, Progress(), *given])
     with (
         resumed(run),
         interrupts() as signals,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import CheckpointError, LabkitError
+from labkit.errors import CheckpointError, LabkitError, explained
 from labkit.models import CycleGAN
 from labkit.models.model import Model
 from labkit.networks.generators import make_generator
@@ -38,14 +38,10 @@ def load_generator(path: Path | str, device: torch.device | str = "cpu") -> Gene
         CheckpointError: the file is missing or damaged, or holds no such generator.
     """
     weights = _read_weights(path, device)
-    try:
+    others = "A U-Net is loaded by labkit.init_from(labkit.CycleGAN('unet_256'), path)."
+    with explained(f"{path}: not a ResNet generator of the public reference", others, CheckpointError):
         generator = make_generator(**_generator_settings(weights))
         _load_into(generator.to(device), weights)
-    except (RuntimeError, LookupError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: not a ResNet generator of the public reference ({checkpoints.in_one_line(error)}). A U-Net is "
-            "loaded by labkit.init_from(labkit.CycleGAN('unet_256'), path)."
-        ) from error
     return generator.eval()
 
 
@@ -68,7 +64,7 @@ def init_from(model: Model, path: Path | str) -> list[str]:
         CheckpointError: a file is missing or damaged, or the networks differ.
     """
     path = Path(path)
-    try:
+    with explained(f"{path}: the weights are of other networks", "Make the model as it was.", CheckpointError):
         if isinstance(model, CycleGAN) and (files := _reference_files(path)):
             for name, file in files.items():
                 _load_into(getattr(model, name), _read_weights(file))
@@ -79,10 +75,6 @@ def init_from(model: Model, path: Path | str) -> list[str]:
         checkpoints.check_settings(path, "model", {"kind": state["kind"], **saved}, {"kind": model.kind, **wanted})
         model.load_state_dict(state["step"]["model"])
         return [name for name, _ in model.named_children()]
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"{path}: the weights are of other networks ({checkpoints.in_one_line(error)})."
-        ) from error
 
 
 def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[Path]:

@@ -18,6 +18,7 @@ from labkit.devices import out_of_memory
 from labkit.errors import DataError, LabkitError, shown
 from labkit.models.model import Model, run_network
 from labkit.networks.layers import Generator, channels_of
+from labkit.training.checkpoints import in_one_line
 from labtrace.errors import check_at_least, check_exists, check_known
 
 
@@ -140,17 +141,18 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
     mirrored = np.pad(picture.numpy(), ((0, 0), (0, sides[0] - height), (0, sides[1] - width)), "symmetric")
     try:
         result = run_network(network, to_float(torch.from_numpy(mirrored)[None]))[0]
-    except (RuntimeError, MemoryError) as error:
+        if result.shape[1:] != mirrored.shape[1:]:
+            raise ValueError(f"it returns shape {tuple(result.shape)}")
+    except (RuntimeError, ValueError, MemoryError) as error:
         if (reason := out_of_memory(error)) is None:
-            raise
+            raise LabkitError(
+                f"{path}: {type(network).__name__} cannot take {sides[1]}x{sides[0]} px ({in_one_line(error)}). Its "
+                "attributes size_multiple and min_size have to name the sides that it takes. If it takes one size "
+                "alone, resize pictures to that: --size, or size=."
+            ) from error
         raise DataError(
             f"{shown(path)}: a picture of {width}x{height} pixels is too large for the memory ({reason}). A ResNet "
             "with ngf 64 takes 0.9 GB for each megapixel, with ngf 32 half of it. Translate it at fewer pixels: give "
             "--size, or size=."
         ) from error
-    if result.shape[1:] != mirrored.shape[1:]:
-        raise LabkitError(
-            f"{type(network).__name__} turns shape {mirrored.shape} into {tuple(result.shape)}. Its attribute "
-            "`size_multiple` has to say which sides of pictures it takes."
-        )
     return to_uint8(result[:, :height, :width])

@@ -108,15 +108,11 @@ def in_order(rank: Rank) -> pandas.DataFrame:
     return table.assign(call_end=table["call_begin"] + table["call_duration"], call=pandas.factorize(table["call"])[0])
 
 
-def _queues(table: pandas.DataFrame) -> list[pandas.DataFrame]:
-    """The entries of each stream's queue: kernels, and of a graph, which is one entry, the first kernel."""
-    return [entries for _, entries in table.drop_duplicates(["stream", "call"]).groupby("stream")]
-
-
 def _depth_at_call(table: pandas.DataFrame) -> np.ndarray:
     """The number of entries of the same queue that were launched and not started when each call began."""
     depth = np.zeros(len(table), dtype=int)
-    for entries in _queues(table):
+    # Of a stream's queue: kernels, and of a graph, which is one entry, the first kernel.
+    for _, entries in table.drop_duplicates(["stream", "call"]).groupby("stream"):
         started = np.searchsorted(np.sort(entries["begin"]), entries["call_begin"], side="right")
         depth[entries.index] = np.maximum(0, np.arange(len(entries)) - started)
     return depth

@@ -94,6 +94,9 @@ def test_report_names_recordings_by_what_tells_them_apart(call, tmp_path):
         (tmp_path / folder).mkdir()
         synthetic_trace.one_kernel().save(tmp_path / folder / "trace.json")
     before, after = tmp_path / "before" / "trace.json", tmp_path / "after" / "trace.json"
+    (tmp_path / "before" / "trace.html").write_text("a page of my own")
+    assert [call("report", before)[1].split()[-1][-12:] for _ in range(2)] == ["trace-2.html", "trace-3.html"]
+    assert (tmp_path / "before" / "trace.html").read_text() == "a page of my own"
     _, said, _ = call("report", before, after)
     assert "before/trace.json: The GPU" in said and "after/trace.json: The GPU" in said
     status, _, error = call("report", before, tmp_path / "after" / ".." / "before" / "trace.json")
@@ -122,6 +125,12 @@ def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_p
     status, _, err = call(*arguments)
     assert status == 1
     assert err.startswith("labkit: ") and message in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("word", ["epochs", "n_epochs", "gpu_ids", "batch", "dataroot", "name", "netG", "crop_size"])
+def test_an_option_of_other_trainers_is_answered_with_labkit_s(call, word):
+    status, _, error = call("train", f"--{word}", "3", "--lr_policy", "linear")
+    assert status == 2 and f"--{word} is an option of other trainers. Here" in " ".join(error.replace("│", "").split())
 
 
 @pytest.mark.parametrize(("option", "value"), [("--steps", "many"), *((f"--{name}", -1) for name in AT_LEAST_0)])

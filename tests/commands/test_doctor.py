@@ -56,7 +56,7 @@ def test_a_gpu_works_or_what_mends_it_is_said(diagnose, monkeypatch, reason, fau
 
 
 BROKEN = [
-    (ModuleNotFoundError("No module named 'torch'"), "pip install 'cyclegan-lab[train]'"),
+    (ModuleNotFoundError("No module named 'torch'", name="torch"), "which training needs: pip install torch "),
     (RuntimeError("operator torchvision::nms does not exist"), "install torch and torchvision again"),
 ]
 

@@ -1,9 +1,11 @@
 """A loss with a custom name is returned, recorded and drawn like the others."""
 
+import contextlib
 import csv
 import math
 
 import pytest
+import torch
 
 import labkit
 from labkit.training import checkpoints
@@ -12,7 +14,7 @@ from labkit.training import checkpoints
 class WithEdges(labkit.Step):
     def generators(self, batch):
         losses = super().generators(batch)
-        losses["edge"] = 0.1 * (batch["fake_b"] - batch["real_a"]).abs().mean()
+        losses["edge"] = 0.1 * (self.model.G_A(batch["real_a"]) - batch["real_a"]).abs().mean()
         return losses
 
 
@@ -39,11 +41,29 @@ def test_a_run_may_begin_or_stop_to_have_it(train, tmp_path):
     assert all(math.isfinite(loss) for loss in run.losses["G_A"]) and len(run.losses["G_A"]) == 4
 
 
-class WithoutReturn:
-    def generators(self, batch):
-        super().generators(batch)
+CASES = {  # what becomes of the usual losses and of a translation, and what is said of it; "": it trains
+    "no return": (lambda losses, fake: None, "None.*`return` missing"),
+    "no losses": (lambda losses, fake: {}, "all"),
+    "no names": (lambda losses, fake: fake.mean(), "'Tensor' object"),
+    "no text": (lambda losses, fake: {**losses, 3: fake.mean()}, "3 of the generators"),
+    "a name twice": (lambda losses, fake: {**losses, "D_A": fake.mean()}, "'D_A' of the generators"),
+    "one a picture": (lambda losses, fake: {"edge": fake.mean((1, 2, 3))}, "'edge'"),
+    "one in a list": (lambda losses, fake: {"edge": fake.mean().view(1)}, "'edge'"),
+    "an item": (lambda losses, fake: {"edge": fake.mean().item()}, "'edge'"),
+    "no gradient": (lambda losses, fake: {**losses, "edge": fake.detach().mean()}, "'edge'"),
+    "complex": (lambda losses, fake: {"edge": fake.mean() * 1j}, "'edge'"),
+    "an integer": (lambda losses, fake: {**losses, "edge": torch.tensor(3)}, "'edge'"),
+    "elsewhere": (lambda losses, fake: {**losses, "edge": fake.mean().to("meta")}, "'edge'"),
+    "of 16 bits": (lambda losses, fake: {**losses, "edge": fake.mean().bfloat16()}, ""),
+    "of 64 bits": (lambda losses, fake: {**losses, "edge": fake.mean().double()}, ""),
+}
 
 
-def test_a_method_without_its_return_is_named(train, tmp_path):
-    with pytest.raises(labkit.LabkitError, match="losses of the generators are None: .* lack its `return`"):
-        train(1, tmp_path, own=[WithoutReturn])
+@pytest.mark.parametrize(("change", "message"), CASES.values(), ids=CASES)
+def test_what_is_no_loss_is_named_in_the_first_step(train, tiny, change, message):
+    class Changed(labkit.CycleGANStep):
+        def generators(self, batch):
+            return change(super().generators(batch), self.model.G_A(batch["real_a"]))
+
+    with pytest.raises(labkit.LabkitError, match=f"losses of the .*{message}") if message else contextlib.nullcontext():
+        assert math.isfinite(train(1, own=[Changed]).losses["edge"][0])

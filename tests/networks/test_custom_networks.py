@@ -1,5 +1,8 @@
 """Custom networks in CycleGAN: trained, resumed, translated with, exported, sped up, or refused with why."""
 
+import contextlib
+import threading
+
 import pytest
 import torch
 from killing import same_weights
@@ -46,21 +49,60 @@ def test_a_module_is_copied_for_either_direction(tiny):
     assert model.settings["generator"] == "own: Mine" and (model.size_multiple, model.min_size) == (8, 24)
 
 
-REFUSED = [(nn.ReLU(), "with weights to train"), (7, "give a name, or an nn.Module"), (Mine, "call its class")]
+class Own(nn.Module):
+    """A network of one layer, used otherwise than a layer."""
+
+    def __init__(self, use, **attributes):
+        super().__init__()
+        self.layer, self.use = nn.Conv2d(3, 3, 3, padding=1), use
+        vars(self).update(attributes)
+
+    def forward(self, x):
+        return self.use(self.layer, x)
 
 
-@pytest.mark.parametrize(("generator", "message"), REFUSED)
-def test_what_cannot_be_two_generators_is_refused(tiny, generator, message):
-    with pytest.raises(labkit.LabkitError, match=message):
-        tiny(generator=generator)
+GENERATORS = {
+    "no weights": (nn.ReLU(), "none"),
+    "no module": (7, "generator=7: .* or a bare nn.Module"),
+    "a class": (Mine, "call its class"),
+    "lazy": (nn.LazyConv2d(3, 3), "lazy torch.float32"),
+    "scripted": (torch.jit.trace(nn.Conv2d(3, 3, 3), torch.zeros(1, 3, 9, 9)), "weights of none"),
+    "wrapped": (nn.DataParallel(Mine()), "a DataParallel"),
+    "compiled": (torch.compile(Mine(), backend="eager"), "a OptimizedModule"),
+    "16 bits": (nn.Conv2d(3, 3, 3).bfloat16(), "torch.bfloat16 on cpu"),
+    "two devices": (nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3, device="meta")), "on meta"),
+    "a lock": (Own(None, lock=threading.Lock()), "cannot pickle"),
+    "no size": (Own(None, size_multiple=0), "'size_multiple': 0"),
+    "two sizes": (Own(None, size_multiple=(8, 8)), "'tuple' object"),
+    "smaller": (nn.Sequential(nn.Conv2d(3, 3, 3)), r"G_A .Sequential. on pictures .*: it returns .* \(2, 3, 30, 30\)"),
+    "grey": (nn.Conv2d(3, 1, 1), r"returns torch.float32 of shape \(2, 1, 32, 32\)"),
+    "a list": (Own(lambda layer, x: [layer(x)]), "'list' object"),
+    "two arguments": (Own(lambda layer, x: layer(x, x)), "takes 2 positional"),
+    "other channels": (nn.Conv2d(4, 3, 1), "to have 4 channels"),
+    "in place": (Own(lambda layer, x: layer(x.mul_(2))), "in-place operation.*change no input"),
+    "in 64 bits": (Own(lambda layer, x: layer(x).double()), "returns torch.float64"),
+    "no gradient": (Own(lambda layer, x: layer(x).detach()), "does not require grad"),
+    "NumPy": (Own(lambda layer, x: layer(torch.from_numpy(x.numpy()))), "Can't call numpy"),
+    "multiples of 16": (Own(lambda layer, x: layer(x) + nn.Upsample(None, 16)(nn.AvgPool2d(16)(x))), "multiple = 16"),
+    "this size": (Own(lambda layer, x: layer(x) + torch.ones(32, 32)), "size_multiple = 32"),
+}
+DISCRIMINATORS = {  # None: it trains
+    "several": (Own(lambda layer, x: [layer(x), layer(x)]), r"D_A .Own. .*'list' object.*torch\.cat"),
+    "a fraction": (Own(lambda layer, x: layer(x).mean().item()), "'float' object"),
+    "too small": (nn.Conv2d(3, 1, 40), "Kernel size can't be greater"),
+    "right or wrong": (Own(lambda layer, x: layer(x) > 0), "does not require grad"),
+    "one for each picture": (Own(lambda layer, x: layer(x).mean((1, 2, 3))), None),
+    "one for all": (Own(lambda layer, x: layer(x).mean()), None),
+    "probabilities": (Own(lambda layer, x: layer(x).sigmoid()), None),
+}
 
 
-def test_the_first_batch_tells_what_is_no_generator(tiny, batch):
-    step = labkit.make_step(tiny(generator=nn.Sequential(nn.Conv2d(3, 3, 3))))
-    with pytest.raises(labkit.LabkitError, match=r"G_A .Sequential. turns .* \(1, 3, 32, 32\) into \(1, 3, 30, 30\)"):
-        step(*batch())
-    with pytest.raises(labkit.LabkitError, match="multiples of 8 and at least 24"):
-        labkit.make_step(tiny(generator=Mine()))(*batch(size=36))
+@pytest.mark.parametrize("name", [*GENERATORS, *DISCRIMINATORS])
+def test_a_custom_network_trains_or_is_refused_in_the_first_step(tiny, batch, name):
+    argument, cases = ("generator", GENERATORS) if name in GENERATORS else ("discriminator", DISCRIMINATORS)
+    network, message = cases[name]
+    with pytest.raises(labkit.LabkitError, match=message) if message else contextlib.nullcontext():
+        labkit.make_step(tiny(**{argument: network}))(*batch(2))
 
 
 def test_frozen_weights_stay(tiny, batch):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.optim import SGD
+from torch.optim.lr_scheduler import LambdaLR
 
 import labkit
 from labkit.training import callbacks, checkpoints
@@ -121,6 +123,7 @@ OWN = type("Own", (labkit.Callback,), {"on_raport": print})()
 
 REFUSED = [
     *((wrong, "give functions of the run, or objects of a labkit.Callback") for wrong in (Diary, "print")),
+    (7, "callbacks=7: give functions"),
     (OWN, "Own overrides nothing of a callback.*did you mean 'on_report'"),
 ]
 
@@ -131,9 +134,15 @@ def test_what_is_no_callback_or_overrides_nothing_is_refused(train, wrong, messa
         train(1, None, wrong)
 
 
-def test_without_a_folder_nothing_is_saved(train):
+@pytest.mark.parametrize("schedule", [0.5, [1.0], LambdaLR, LambdaLR(SGD([torch.ones(1)], 1.0), float)])
+def test_a_schedule_is_a_function(train, schedule):
+    with pytest.raises(labkit.LabkitError, match="schedule=.*: give a function of steps done"):
+        train(1, None, schedule=schedule)
+
+
+def test_without_a_folder_nothing_is_saved(fruit, tiny):
     diary = Diary()
-    train(1, None, diary)
+    labkit.fit(labkit.make_step(tiny()), fruit, 1, callbacks=diary)  # one alone
     assert [call[0] for call in diary.calls] == ["start", "report", "sample", "end"]
     assert not Path("checkpoint.pt").exists()
 

@@ -152,16 +152,16 @@ def test_a_picture_that_is_too_large_for_the_memory_is_left_out(folder, error, r
 
 
 FAILS = [
-    (lambda pictures: pictures[:, :2] @ pictures, RuntimeError, "must match"),
-    (lambda pictures: pictures[..., ::2], labkit.LabkitError, "Its attribute `size_multiple`"),
+    (lambda pictures: pictures[:, :2] @ pictures, "must match"),
+    (lambda pictures: pictures[..., ::2], r"Negative cannot take .*returns shape .*size_multiple.*resize"),
 ]
 
 
-@pytest.mark.parametrize(("does", "error", "message"), FAILS)
-def test_a_network_that_fails_or_changes_the_size_is_not_taken_for_lack_of_memory(folder, does, error, message):
+@pytest.mark.parametrize(("does", "message"), FAILS)
+def test_a_network_that_fails_or_changes_the_size_is_not_taken_for_lack_of_memory(folder, does, message):
     network = Negative()
     network.forward = does
-    with pytest.raises(error, match=message):
+    with pytest.raises(labkit.LabkitError, match=message):
         labkit.translate(network, folder, folder.parent / "out")
 
 
