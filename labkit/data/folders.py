@@ -116,7 +116,7 @@ def folders(
             torch.save(on_disk, part)
     in_a, in_b = ({stamp[1:]: stamp[0] for stamp in sets[key].stamps} for key in ("train_a", "train_b"))
     if both := in_a.keys() & in_b:
-        warnings.warn(f"{len(both)} pictures are in both domains, such as {shown(in_a[min(both)])}", stacklevel=2)
+        warnings.warn(f"pictures in both domains: {len(both)}, such as {shown(in_a[min(both)])}", stacklevel=2)
     return UnpairedData(
         path.resolve().name,
         size,

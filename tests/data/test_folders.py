@@ -60,7 +60,7 @@ def test_unusable_pictures_are_left_out_and_named(album, monkeypatch, free):
 
 def test_a_picture_of_both_domains_is_named(album):
     shutil.copy(album / "trainB" / "1.jpg", album / "trainA" / "x.jpg")
-    with pytest.warns(UserWarning, match="^1 pictures are in both domains, such as x.jpg$"):
+    with pytest.warns(UserWarning, match="^pictures in both domains: 1, such as x.jpg$"):
         labkit.folders(album, size=32)
 
 

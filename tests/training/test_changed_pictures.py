@@ -152,7 +152,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("changes", "said"), CHANGES)
-@pytest.mark.filterwarnings("ignore:train|.* in both domains")
+@pytest.mark.filterwarnings("ignore:train|pictures in both")
 def test_a_run_knows_its_pictures_and_not_their_folder(tiny, album, changes, said):
     def fit(steps):
         (folder,) = (path.parent for path in album.parent.glob("*/trainA"))
