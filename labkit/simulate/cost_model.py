@@ -161,7 +161,7 @@ PARTS: dict[str, dict[str, float]] = {
     # Those of `nhwc` count as moving 2x and 4x: one reads x, one reads it again and writes; on the way back two kernels
     # read two pictures and write one. (With a skip, x / 2 is counted too often.) They read whole pixels, so we assume
     # the rate of pointwise kernels, which no GPU has confirmed. `nhwc_pack` and the like are one kernel each: no row.
-    "labkit::nhwc_norm": {"nhwc_sums": 1 / 2, "nhwc_norm": 1},
+    "labkit::nhwc_norm": {"nhwc_moments": 1 / 2, "nhwc_norm": 1},
     "labkit::nhwc_norm_backward": {"nhwc_gradient_sums": 3 / 4, "nhwc_norm_backward": 3 / 4},
     "aten::reflection_pad2d": {"reflection_pad2d": 1.8},  # CALIBRATED: at 1 / 1.8 of the memory's rate, both ways
     "aten::reflection_pad2d_backward": {"fill": 1 / 3, "reflection_pad2d_backward": 1.8 * 2 / 3},

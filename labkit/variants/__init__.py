@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as every_layer
+from torch.nn.utils import parametrizations
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from labkit import devices
 from labkit.models.cyclegan import CycleGAN, CycleGANStep
@@ -19,6 +23,11 @@ from labkit.models.model import Model
 from labkit.models.step import Batch, Step
 
 OBSTACLES = ("unsuited", "emulated", "inactive", "untried")
+OTHER_PASSES = "accumulate", "recompute", "streams", "batched"  # networks run more or fewer times, or in another order
+SPECTRAL = SpectralNorm, parametrizations._SpectralNorm  # each pass in training changes them
+HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"  # of a layer
+METHODS = "forward", "_conv_forward"  # that a layer may have of its own
+OURS = "labkit.", "labtrace."  # where hooks and methods are from that change no result
 
 
 class SpeedUp(Step):
@@ -56,6 +65,14 @@ class SpeedUp(Step):
             return f"it changes how CycleGAN's two cycles run; {model.kind} has none"
         if cls.batch_norm_would is not None and has_batch_norm(model):
             return f"batch norm would {cls.batch_norm_would}: use instance norm"
+        others = cls.name in OTHER_PASSES
+        types = {weight.dtype: name for name, weight in model.named_parameters()}
+        if len(types) > 1 and (others or issubclass(cls, Substitutes)):
+            return "weights are of several types: " + ", ".join(f"{name} is {dtype}" for dtype, name in types.items())
+        for name, layer in model.named_modules() if others else ():
+            parts = [layer, *layer._forward_pre_hooks.values()]
+            if any(isinstance(one, SPECTRAL) or getattr(one, "track_running_stats", False) for one in parts):
+                return f"{name} changes with each pass (spectral norm, running statistics), and passes would be others"
         return None
 
     @classmethod
@@ -80,20 +97,52 @@ class SpeedUp(Step):
 
 
 class Substitutes(SpeedUp):
-    """The base of those that compute something else in some layers, while a player learns."""
+    """The base of those that compute something else in some layers, while a player learns.
+
+    Where a layer's hooks run and its neighbours are none of its business, `forwards` alone has what it does instead.
+    Those in `together` do a part of a neighbour's work, too. They are replaced where their `nn.Sequential` runs them,
+    so that features taken layer by layer are PyTorch's, and only while no layer in it is hooked (`is_hooked`).
+    """
 
     def __init__(self, *arguments: Any, **options: Any):
         self.forwards: dict[nn.Module, Callable[[Tensor], Tensor]] = {}  # of each layer, what it does instead
+        self.together: set[nn.Module] = set()
         super().__init__(*arguments, **options)
 
     def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        for layer, forward in self.forwards.items():
+        together = self.together & self.forwards.keys()
+        instead = {layer: forward for layer, forward in self.forwards.items() if layer not in together}
+        for row in self.model.modules() if together else ():
+            if type(row) is nn.Sequential and (mine := together.intersection(row)):
+                instead[row] = functools.partial(run_row, row, {layer: self.forwards[layer] for layer in mine})
+        instead = {layer: forward for layer, forward in instead.items() if vars(layer).keys().isdisjoint(METHODS)}
+        for layer, forward in instead.items():
             vars(layer)["forward"] = forward
         try:
             return super().learn(player, batch)
         finally:
-            for layer in self.forwards:
+            for layer in instead:
                 del vars(layer)["forward"]
+
+
+def run_row(row: nn.Sequential, forwards: Mapping[nn.Module, Callable[[Tensor], Tensor]], x: Tensor) -> Tensor:
+    """What the layers of a row compute one after the other, some of them otherwise."""
+    forwards = {} if is_hooked(row) else forwards
+    for layer in row:
+        x = forwards.get(layer, layer)(x)
+    return x
+
+
+def is_hooked(layers: Iterable[nn.Module]) -> bool:
+    """True if somebody has given one of these layers a hook or a method of its own, or hooked into every layer.
+
+    Spectral norm, weight norm and pruning are hooks, but for their parametrized forms, which change a layer's class.
+    """
+    added = [hook for kind in HOOKS for hook in vars(every_layer)[f"_global{kind}"].values()]
+    for own in map(vars, layers):
+        added += [hook for kind in HOOKS if own[kind] for hook in own[kind].values()]
+        added += [own[name] for name in METHODS if name in own]
+    return not all(str(getattr(getattr(one, "func", one), "__module__", "")).startswith(OURS) for one in added)
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -18,6 +18,15 @@ def compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", "g++"), "clang++", "cl"))), None)
 
 
+def why_no_triton() -> str | None:
+    """The reason why Triton cannot compile kernels for a GPU here, or None if it can."""
+    if importlib.util.find_spec("triton") is None:
+        return "its kernels need Triton: pip install triton, or leave it out"
+    if not any(map(shutil.which, (os.environ.get("CC", "gcc"), "clang"))):
+        return "Triton needs a C compiler, and there is none here: install gcc, or leave it out"
+    return None
+
+
 class Compile(SpeedUp):
     """Compiles each network, forward and backward, with `torch.compile`.
 
@@ -39,9 +48,8 @@ class Compile(SpeedUp):
     @classmethod
     def why_unsuited(cls, model: Model) -> str | None:
         if next(model.parameters()).is_cuda:
-            if importlib.util.find_spec("triton") is None:
-                return "compiling for a GPU needs Triton: pip install triton, or leave it out"
-        elif compiler() is None:
+            return why_no_triton()
+        if compiler() is None:
             return "compiling for a CPU needs a C++ compiler, and there is none here: install g++, or leave it out"
         return None
 

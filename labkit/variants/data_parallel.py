@@ -22,11 +22,12 @@ class DataParallel(SpeedUp):
     """Trains the same networks on every rank, each with its own part of the batch.
 
     Differs from the baseline in `losses`, which runs inside a `DistributedDataParallel` (DDP) for each player. DDP
-    starts to average a gradient over the ranks while the backward pass still computes others. One for each player and
-    not for each network: within a step a generator runs three times, but its player once, and it is after a forward
-    pass that DDP expects the backward pass. `learn` averages once for all parts of an accumulated batch, and `run`
-    averages the losses. Each rank's pool holds its share of the pictures, and draws from random numbers of its own. A
-    checkpoint holds the whole. Source: Li et al. 2020, "PyTorch Distributed".
+    starts to average a gradient over the ranks while the backward pass still computes others: more than half of a
+    player's numbers are ready before the last tenth of it, with "nhwc", too. One for each player and not for each
+    network: within a step a generator runs three times, but its player once, and it is after a forward pass that DDP
+    expects the backward pass. `learn` averages once for all parts of an accumulated batch, and `run` averages the
+    losses. Each rank's pool holds its share of the pictures, and draws from random numbers of its own. A checkpoint
+    holds the whole. Source: Li et al. 2020, "PyTorch Distributed".
 
     Improves: pictures a second, with every further device. Does not help where a step is short, as with small pictures,
     fast devices or a slow network: the gradients of all weights go through the network in every step. Nor with a
@@ -52,7 +53,8 @@ class DataParallel(SpeedUp):
         self.ddp: dict[str, DistributedDataParallel] = {}
         self.ranks = self.shares = ranks.count()
         if self.ranks > 1:
-            self.ddp = {player: DistributedDataParallel(_Player(self, player)) for player in self.players}
+            shared = partial(DistributedDataParallel, gradient_as_bucket_view=True)  # gradients are not copied there
+            self.ddp = {player: shared(_Player(self, player)) for player in self.players}
             for pool in self.model.pools.values():
                 if pool.size == self.model.settings["pool_size"]:  # no earlier step has taken its share
                     share = share_of(pool.state_dict(), ranks.number(), self.ranks)

@@ -118,7 +118,7 @@ PACK, UNPACK, ADD, SPREAD = operator(nhwc_pack), operator(nhwc_unpack), operator
 
 def launch(kernel: Callable, result: Tensor, *arguments: Any, **constants: Any) -> None:
     """Runs a kernel on all pixels of the result (N, H, W, C), TILE at a time, each with all its channels."""
-    grid = (result.shape[0], math.ceil(result.shape[1] * result.shape[2] / TILE))
+    grid = (math.ceil(result.shape[1] * result.shape[2] / TILE), result.shape[0])  # x may be large, y only 65,535
     most = 2 ** math.ceil(math.log2(result.shape[3]))
     run_grid(kernel, grid, result, *arguments, **constants, LANES=most, TILE=TILE, num_warps=4)
 
@@ -131,7 +131,7 @@ def pack_kernel(  # type: ignore[no-untyped-def]
     REFLECT: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     """Writes columns of x (N, C, H, W) side by side to y (N, rows, across, WIDE)."""
-    picture, p = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)[:, None]
+    picture, p = tl.program_id(1).to(tl.int64), tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
     lane = tl.arange(0, LANES)[None, :]
     i, j = p // across, (p % across) * STRIDE + lane // C - PAD
     if REFLECT:
@@ -148,7 +148,7 @@ def unpack_kernel(  # type: ignore[no-untyped-def]
     REFLECT: tl.constexpr, C: tl.constexpr, WIDE: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     """Writes to dx (N, C, H, W) the sums over all places in dy to which a pixel went."""
-    picture, p = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)[:, None]
+    picture, p = tl.program_id(1).to(tl.int64), tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
     c = tl.arange(0, LANES)[None, :]
     i, j, inside = p // width, p % width, (p < height * width) & (c < C)
     total = tl.zeros((TILE, LANES), dx.dtype.element_ty)
@@ -178,7 +178,7 @@ def add_kernel(  # type: ignore[no-untyped-def]
     C: tl.constexpr, WIDE: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     """Writes to out (N, C, H, across) the sums of y (N, H, W, WIDE) over its columns, with a bias and tanh."""
-    picture, p = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)[:, None]
+    picture, p = tl.program_id(1).to(tl.int64), tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
     c = tl.arange(0, LANES)[None, :]
     i, j, inside = p // across, p % across, (p < height * across) & (c < C)
     total = tl.zeros((TILE, LANES), out.dtype.element_ty) + tl.load(bias + c, mask=c < C, other=0.0)
@@ -197,7 +197,7 @@ def spread_kernel(  # type: ignore[no-untyped-def]
     C: tl.constexpr, WIDE: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
     """Writes to dy (N, H, W, WIDE) the gradient of the sum that each number went into, or 0."""
-    picture, p = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)[:, None]
+    picture, p = tl.program_id(1).to(tl.int64), tl.program_id(0) * TILE + tl.arange(0, TILE)[:, None]
     lane = tl.arange(0, LANES)[None, :]
     i, j = p // width, p % width - lane // C + PAD
     inside = (p < height * width) & (lane < WIDE)

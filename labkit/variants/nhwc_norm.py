@@ -4,8 +4,8 @@ All pictures here lie in memory with the channels last, (N, H, W, C): the channe
 reads CHANNELS neighbouring channels of each pixel, and adds up over pixels.
 
     kernel                  reads                                             writes
-    `sums_kernel`           x                                                 a part's sums of each channel
-    `norm_kernel`           x, the sums, the skip                             the padded result, mean and 1 / deviation
+    `moments_kernel`        x                                                 a part's moments of each channel
+    `norm_kernel`           x, the moments, the skip                          the padded result, mean and 1 / deviation
     `gradient_sums_kernel`  x, mean and 1 / deviation, the gradients of the   g, the gradient of the norm before its
                             padded result and of the next skip                activation; a part's sums of g and g h
     `norm_backward_kernel`  x, g, the sums                                    the gradient of x
@@ -81,14 +81,15 @@ def pixels_first(x: Tensor) -> Tensor:
 
 # ---- the operators, which CUDA graphs and recordings of operators see: tensors are (N, H, W, C)
 
-OPERATORS = torch.library.Library("labkit", "DEF")
-
 
 def operator(function: Callable) -> Callable:
     """The function as an operator of PyTorch's kind, ``torch.ops.labkit.<its name>``."""
+    kept = function.__globals__.setdefault("OPERATORS", {})  # of a module, which importlib may load again
+    kept.pop(function.__name__, None)  # and with it the operator
+    library = kept[function.__name__] = torch.library.Library("labkit", "FRAGMENT")
     # `torch.library.custom_op` would say it in fewer words, but a call would cost the host half as much again.
-    OPERATORS.define(function.__name__ + torch.library.infer_schema(function, mutates_args=()))
-    OPERATORS.impl(function.__name__, function, "CompositeExplicitAutograd")
+    library.define(function.__name__ + torch.library.infer_schema(function, mutates_args=()))
+    library.impl(function.__name__, function, "CompositeExplicitAutograd")
     return getattr(torch.ops.labkit, function.__name__)
 
 
@@ -97,12 +98,13 @@ def nhwc_norm(x: Tensor, skip: Tensor | None, eps: float, slope: float, pad: int
     batch, height, width, channels = x.shape
     dtype, (parts, larger) = torch.promote_types(x.dtype, torch.float32), parts_of_sum(x)
     y = x.new_empty(batch, height + 2 * pad, width + 2 * pad, channels)
-    statistics, sums = (x.new_empty(batch, n, 2, channels, dtype=dtype) for n in (1, parts))
+    statistics, moments = (x.new_empty(batch, n, 2, channels, dtype=dtype) for n in (1, parts))
     pixels, written = height * width, y.shape[1] * y.shape[2]
-    launch(sums_kernel, x, pixels, parts, x, sums, pixels, channels, larger=larger, ROWS=ROWS * WARPS * larger)
+    launch(moments_kernel, x, pixels, parts, x, moments, pixels, channels, larger=larger, ROWS=ROWS * WARPS * larger)
     flags: dict[str, Any] = {"SUM_PARTS": parts, "EPS": eps, "SLOPE": slope, "PAD": pad, "HAS_SKIP": skip is not None}
     added = x if skip is None else skip  # any tensor: without a skip it is not read
-    arguments = x, sums, statistics, added, y, *added.stride()[:3], height, width, channels
+    each = pixels_of_part(pixels, parts, larger)
+    arguments = x, moments, statistics, added, y, *added.stride()[:3], height, width, channels, each
     launch(norm_kernel, x, written, parts_of(x, written), *arguments, **flags)
     return y, statistics
 
@@ -159,17 +161,21 @@ def channels_of(x: Tensor) -> int:
 
 def launch(kernel: Callable, x: Tensor, pixels: int, parts: int, *given: Any, larger: int = 1, **flags: Any) -> None:
     """Runs a kernel on so many parts of each picture's pixels, for x (N, H, W, C), in tiles `larger` times as large."""
-    tile, channels = PIXELS * larger, channels_of(x)
-    each = math.ceil(math.ceil(pixels / parts) / tile) * tile  # pixels of a part
-    flags |= {"PARTS": parts, "TILE": tile, "CHANNELS": channels, "num_warps": WARPS * larger}
+    channels, each = channels_of(x), pixels_of_part(pixels, parts, larger)
+    flags |= {"PARTS": parts, "TILE": PIXELS * larger, "CHANNELS": channels, "num_warps": WARPS * larger}
     run_grid(kernel, (x.shape[0] * parts, math.ceil(x.shape[3] / channels)), x, *given, each, **flags)
+
+
+def pixels_of_part(pixels: int, parts: int, larger: int) -> int:
+    """How many pixels a part has, in whole tiles. The last one may have fewer."""
+    return math.ceil(pixels / parts / (PIXELS * larger)) * PIXELS * larger
 
 
 def run_grid(kernel: Callable, grid: tuple[int, int], on: Tensor, *arguments: Any, **constants: Any) -> None:
     """Runs so many programs of a kernel where this tensor lies."""
     if not on.is_meta:  # there are shapes, and no numbers
         with torch.cuda.device_of(on):
-            as_triton(kernel)[grid](*arguments, **constants)
+            as_triton(kernel)[grid](*arguments, **constants, enable_fp_fusion=True)  # Triton's default will change
 
 
 @functools.cache
@@ -187,46 +193,61 @@ def as_triton(kernel: Callable) -> Any:
 # ---- the kernels: a program takes one of the PARTS of a picture's pixels, and CHANNELS of its channels
 
 
-def sums_kernel(  # type: ignore[no-untyped-def]
-    x, sums, pixels, channels, each,
+def moments_kernel(  # type: ignore[no-untyped-def]
+    x, moments, pixels, channels, each,
     PARTS: tl.constexpr, TILE: tl.constexpr, CHANNELS: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
-    """Writes the sums of d and of d * d, for d = x less the picture's first pixel: else digits would cancel."""
+    """Writes a part's mean and its sum of squares about it.
+
+    Added up are d and d * d, for d = x less the mean of the part's first ROWS pixels: digits would cancel else, and
+    with a single pixel's value, too, if that one is far from all others.
+    """
     picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
     x += picture.to(tl.int64) * pixels * channels
-    total = tl.zeros((ROWS, CHANNELS), sums.dtype.element_ty)
-    squares = tl.zeros((ROWS, CHANNELS), sums.dtype.element_ty)
-    first = tl.load(x + c, mask=c < channels, other=0.0).to(total.dtype)
-    for start in range(part * each, tl.minimum(part * each + each, pixels), TILE):
+    total = tl.zeros((ROWS, CHANNELS), moments.dtype.element_ty)
+    squares = tl.zeros((ROWS, CHANNELS), moments.dtype.element_ty)
+    begin, n = part * each, tl.maximum(tl.minimum(each, pixels - part * each), 1)  # the last ones may have no pixels
+    q = begin + tl.arange(0, ROWS)[:, None]
+    some = tl.load(x + q * channels + c, mask=(q < pixels) & (c < channels), other=0.0).to(total.dtype)
+    shift = tl.sum(some, 0)[None, :] / tl.minimum(ROWS, n)
+    for start in range(begin, tl.minimum(begin + each, pixels), TILE):
         p = start + tl.arange(0, TILE)[:, None]
         inside = (p < pixels) & (c < channels)
-        d = tl.load(x + p * channels + c, mask=inside, other=0.0).to(total.dtype) - first
+        d = tl.load(x + p * channels + c, mask=inside, other=0.0).to(total.dtype) - shift
         d = tl.where(inside, d, 0.0)
         total += tl.sum(tl.reshape(d, (TILE // ROWS, ROWS, CHANNELS)), 0)
         squares += tl.sum(tl.reshape(d * d, (TILE // ROWS, ROWS, CHANNELS)), 0)
-    place = sums + ((picture * PARTS + part) * 2) * channels + c
-    tl.store(place, tl.sum(total, 0)[None, :], mask=c < channels)
-    tl.store(place + channels, tl.sum(squares, 0)[None, :], mask=c < channels)
+    place = moments + ((picture * PARTS + part) * 2) * channels + c
+    d = tl.sum(total, 0)[None, :] / n
+    tl.store(place, shift + d, mask=c < channels)
+    tl.store(place + channels, tl.sum(squares, 0)[None, :] - d * d * n, mask=c < channels)
 
 
 def norm_kernel(  # type: ignore[no-untyped-def]
-    x, sums, statistics, skip, y, skip_n, skip_h, skip_w, height, width, channels, each,
+    x, moments, statistics, skip, y, skip_n, skip_h, skip_w, height, width, channels, summed, each,
     SUM_PARTS: tl.constexpr, EPS: tl.constexpr, SLOPE: tl.constexpr, PAD: tl.constexpr, HAS_SKIP: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, CHANNELS: tl.constexpr
 ):  # fmt: skip
-    """Writes each channel's mean and 1 / deviation, and to y the padded result. The skip has strides of its own."""
+    """Writes each channel's mean and 1 / deviation, and to y the padded result. The skip has strides of its own.
+
+    The moments of parts of `summed` pixels are merged as in Chan et al. 1979, "Updating formulae and a pairwise
+    algorithm for computing sample variances".
+    """
     picture, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
     c = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
     across, pixels = width + 2 * PAD, (height + 2 * PAD) * (width + 2 * PAD)
     x += picture.to(tl.int64) * height * width * channels
     y += picture.to(tl.int64) * pixels * channels
     skip += picture.to(tl.int64) * skip_n
-    place = sums + ((picture * SUM_PARTS + tl.arange(0, SUM_PARTS)[:, None]) * 2) * channels + c
-    shift = tl.sum(tl.load(place, mask=c < channels, other=0.0), 0)[None, :] / (height * width)
-    square = tl.sum(tl.load(place + channels, mask=c < channels, other=0.0), 0)[None, :] / (height * width)
-    m = tl.load(x + c, mask=c < channels, other=0.0).to(shift.dtype) + shift
-    r = 1.0 / tl.sqrt(tl.maximum(square - shift * shift, 0.0) + EPS)
+    other = tl.arange(0, SUM_PARTS)[:, None]
+    place = moments + ((picture * SUM_PARTS + other) * 2) * channels + c
+    squares = tl.sum(tl.load(place + channels, mask=c < channels, other=0.0), 0)[None, :]
+    means = tl.load(place, mask=c < channels, other=0.0)
+    n = tl.maximum(tl.minimum(summed, height * width - other * summed), 0).to(means.dtype)
+    m = tl.sum(means * n, 0)[None, :] / (height * width)
+    squares += tl.sum((means - m) * (means - m) * n, 0)[None, :]
+    r = 1.0 / tl.sqrt(tl.maximum(squares / (height * width), 0.0) + EPS)
     if part == 0:
         tl.store(statistics + picture * 2 * channels + c, m, mask=c < channels)
         tl.store(statistics + (picture * 2 + 1) * channels + c, r, mask=c < channels)

@@ -35,4 +35,5 @@ class OutOfPlace(Substitutes):
                 beside = copy.copy(after)
                 beside.inplace = False
                 self.forwards[after] = beside.forward
+                self.together.add(after)
         return super().build(betas)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from labkit.models.cyclegan import Cycle, CycleGANStep, Journey
 from labkit.models.step import Forward
-from labkit.variants import SpeedUp, has_dropout
+from labkit.variants import SpeedUp, has_dropout, is_hooked
 
 
 class Recompute(SpeedUp, CycleGANStep):
@@ -18,7 +18,7 @@ class Recompute(SpeedUp, CycleGANStep):
 
     Differs from the baseline in `cycles`, where it puts a checkpoint around each generator. Source: Chen
     et al. 2016, "Training Deep Nets with Sublinear Memory Cost". The state of the random numbers is only put back
-    for the second run if there is dropout or a custom network: to read it would keep the step out of a CUDA graph.
+    for the second run if there is dropout, a hook or a custom layer: to read it would keep a step from a CUDA graph.
 
     Improves: memory for activations, which falls to about that of a single pass, so that larger batches or pictures
     fit. It does not make a step faster by itself: the generators' forward passes run twice.
@@ -31,7 +31,10 @@ class Recompute(SpeedUp, CycleGANStep):
     batch_norm_would = "count each batch twice in its running statistics"
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        self.draws = bool(self.model.custom) or has_dropout(self.model)  # a custom network may draw anywhere
+        layers = list(self.model.modules())
+        ours = all(type(layer).__module__.startswith(("torch.", "labkit.")) for layer in layers)
+        # What is not ours may draw anywhere.
+        self.draws = bool(self.model.custom) or not ours or is_hooked(layers) or has_dropout(self.model)
         return super().build(betas)
 
     def cycles(self, journeys: Sequence[Journey]) -> list[Cycle]:

@@ -89,34 +89,37 @@ class Winograd(Substitutes):
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
         self.transformed: dict[Tensor, Tensor] = {}  # the weights, while a player learns
-        others = set(self.forwards)
+        self.own: dict[nn.Module, Any] = {}  # what layers do instead, where it pays
         if Winograd.why_inactive(self.model) is None:
             library()
             self.channels = next(convolutions(self.model))[1].in_channels
             networks = [n for name, n in self.model.named_children() if name not in self.model.custom]
             for network in networks:
                 for layer in filter(patches.suits, network.modules()):
-                    self.forwards[layer] = functools.partial(patches.convolution, layer)
-                first = next(layer for layer in network.modules() if not any(layer.children()))
-                self.forwards[first] = functools.partial(channels_last, first)
+                    self.own[layer] = functools.partial(patches.convolution, layer)
+                first = next(layer for layer in network.modules() if isinstance(layer, nn.ReflectionPad2d | nn.Conv2d))
+                self.own[first] = functools.partial(channels_last, first)
                 for norm, after, slope in norms(network):
-                    self.forwards[norm] = functools.partial(norm_and_activation, eps=norm.eps, slope=slope)
+                    self.own[norm] = functools.partial(norm_and_activation, eps=norm.eps, slope=slope)
                     if after:
-                        self.forwards[after] = lambda x: x
+                        self.own[after] = lambda x: x
+                        self.together |= {norm, after}
             for padding, convolution in convolutions(self.model):
+                self.own[convolution] = functools.partial(self.convolve, convolution)
                 if padding:
-                    self.forwards[padding] = lambda x: x
-                self.forwards[convolution] = functools.partial(self.convolve, convolution)
-        self.own = self.forwards.keys() - others
+                    self.own[padding] = lambda x: x
+                    self.together |= {padding, convolution}
         return super().build(betas)
 
     def learn(self, player: str, batch: Batch) -> dict[str, Tensor]:
-        put_aside = {} if self.pays(batch["real_a"]) else {layer: self.forwards.pop(layer) for layer in self.own}
+        others = self.forwards
+        if self.own and self.pays(batch["real_a"]):
+            self.forwards = others | self.own
         try:
             return super().learn(player, batch)
         finally:
             self.transformed.clear()
-            self.forwards |= put_aside
+            self.forwards = others
 
     def pays(self, pictures: Tensor) -> bool:
         """Whether its kernels are faster than PyTorch's with these. In float64 they always run, to be compared.
@@ -126,7 +129,7 @@ class Winograd(Substitutes):
         n, _, height, width = pictures.shape
         in_blocks = n * height * width // 16
         pays = pictures.dtype == torch.float64 or (in_blocks >= PIXELS and in_blocks * self.channels >= NUMBERS)
-        if self.own and not pays:
+        if not pays:
             warnings.warn(
                 f"winograd: {n} x {height} x {width} pixels of {self.channels} channels in residual blocks are too few "
                 "to gain, so it changes nothing.",
@@ -157,10 +160,10 @@ def convolutions(model: Model) -> Iterator[tuple[nn.ReflectionPad2d | None, nn.C
     padded = usual | dict(kernel_size=(4, 4), padding=(1, 1))
     networks = [network for name, network in model.named_children() if name not in model.custom]
     layers = [layer for network in networks for layer in network.modules()]
-    rows = [layer for layer in layers if type(layer) is nn.Sequential]
+    rows = [list(layer) for layer in layers if type(layer) is nn.Sequential]
     for padding, layer in itertools.chain(*map(itertools.pairwise, rows)):
         if type(padding) is nn.ReflectionPad2d and padding.padding == (1, 1, 1, 1) and type(layer) is nn.Conv2d:
-            if reflected.items() <= vars(layer).items():
+            if reflected.items() <= vars(layer).items() and sum(row.count(padding) for row in rows) == 1:
                 yield padding, layer
     for layer in layers:
         if type(layer) is nn.Conv2d and padded.items() <= vars(layer).items() and layer.out_channels > 1:

@@ -87,6 +87,31 @@ def test_no_weight_s_gradient_is_computed_for_who_does_not_learn(idle, batch, mo
     assert asked == {("generators", False), ("discriminators", True)}
 
 
+@pytest.mark.parametrize("frozen", [(), ("G_B",), ("G_A.model.1", "G_B.model.4")], ids=str)
+def test_it_computes_the_baseline_s_gradients_and_more_than_half_of_their_numbers_early(idle, batch, frozen):
+    counts = []
+    for names in ((), ("nhwc",)):
+        model, done, ready = idle().model, [], []
+        for name in frozen:
+            model.get_submodule(name).requires_grad_(False)
+        step = labkit.make_step(model, *names)
+
+        def note(operator, arguments, result, done=done):
+            if operator.name() == "aten::convolution_backward":
+                done.append(arguments[-1][1])
+
+        for weight in step.players["generators"]:
+            weight.register_post_accumulate_grad_hook(
+                lambda weight, done=done, ready=ready: ready.append((len(done), weight.numel()))
+            )
+        with Operators(note):
+            step.learn("generators", step.inputs(*batch(size=64)))
+        counts.append(sum(done))
+        early = sum(n for when, n in ready if when < 0.9 * len(done))
+        assert frozen or early > sum(n for _, n in ready) / 2
+    assert counts[0] == counts[1] > 0
+
+
 class BothWays(VectorClocks):
     """Follows streams into the backward pass: an operation is on its forward one's, and waits for its gradients."""
 
@@ -181,7 +206,7 @@ def test_networks_that_it_does_not_know_are_refused_by_name(tiny, settings):
 def test_a_layer_that_somebody_has_put_in_is_seen(tiny):
     model = tiny()
     model.G_B.model[10].conv_block.insert(4, torch.nn.Dropout(0.5))
-    with pytest.raises(labkit.LabkitError, match="and G_B is neither"):
+    with pytest.raises(labkit.LabkitError, match="and G_B is neither: see G_B.model.10.conv_block.4"):
         labkit.make_step(model, "nhwc")
 
 
@@ -191,8 +216,16 @@ def test_without_triton_or_without_a_gpu_it_says_so(tiny, elsewhere, monkeypatch
         with pytest.warns(UserWarning, match="nhwc: Triton's kernels need a GPU, so it changes nothing"):
             assert not labkit.make_step(tiny(), "nhwc").forwards
 
-    monkeypatch.setattr(nhwc.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(labkit.LabkitError, match="'nhwc': its kernels need Triton: pip install triton"):
+    missing = [
+        ("importlib.util.find_spec", "its kernels need Triton: pip install triton"),
+        ("shutil.which", "Triton needs a C compiler, and there is none here: install gcc"),
+    ]
+    for place, reason in missing:
+        with monkeypatch.context() as patch, pytest.raises(labkit.LabkitError, match=f"'nhwc': {reason}"):
+            patch.setattr(place, lambda name: None)
+            labkit.make_step(elsewhere(tiny(), "cuda"), "nhwc")
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    with pytest.raises(labkit.LabkitError, match="'nhwc': its kernels are for GPUs by NVIDIA"):
         labkit.make_step(elsewhere(tiny(), "cuda"), "nhwc")
 
 

@@ -89,7 +89,7 @@ def test_small_pictures_are_left_to_pytorch_in_float32(monkeypatch, batch, size,
     model = labkit.CycleGAN("resnet_3blocks", ngf=ngf, ndf=2).to(getattr(torch, dtype))
     step = labkit.make_step(model, "winograd")
     step(*batch(1, size, dtype=getattr(torch, dtype)))
-    assert bool(kernels) == pays and step.own <= set(step.forwards)
+    assert bool(kernels) == pays and step.own and not step.forwards
 
 
 def test_large_means_keep_their_digits_in_float32():
@@ -107,22 +107,23 @@ def test_a_second_derivative_is_refused():
 
 def test_residual_blocks_are_its_own_and_other_convolutions_are_left_alone(tiny):
     step = labkit.make_step(tiny(generator="resnet_3blocks"), "winograd")
-    ours = [layer for layer in step.forwards if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)]
+    ours = [layer for layer in step.own if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)]
     assert len(ours) == 2 * 3 * 2 and all(layer.stride == (1, 1) for layer in ours)
 
 
 @pytest.mark.filterwarnings("ignore:data_parallel")
 def test_it_acts_beside_a_speedup_that_does_nothing_here(tiny):
     alone = labkit.make_step(tiny(), "winograd")
-    assert len(labkit.make_step(tiny(), "winograd", "data_parallel").forwards) == len(alone.forwards) > 0
+    assert len(labkit.make_step(tiny(), "winograd", "data_parallel").own) == len(alone.own) > 0
 
 
-@pytest.mark.parametrize("generator", ["resnet_9blocks_grouped", "resnet_9blocks_separable", "custom"])
-def test_grouped_and_custom_networks_have_nothing_for_it(tiny, generator):
+@pytest.mark.parametrize("generator", ["resnet_9blocks_grouped", "resnet_9blocks_separable", "custom", "unet_128"])
+def test_grouped_and_custom_networks_have_nothing_for_it(tiny, batch, generator):
     custom = nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(3, 3, 3))
     with pytest.warns(UserWarning, match="winograd: no network has 3x3 convolutions"):
         step = labkit.make_step(tiny(generator=custom if generator == "custom" else generator), "winograd")
-    assert not step.forwards
+    assert not step.own
+    step(*batch(2, 128 if generator == "unet_128" else 16))
 
 
 def test_weights_in_other_types_are_refused(tiny):
@@ -133,7 +134,7 @@ def test_weights_in_other_types_are_refused(tiny):
 def test_a_copy_of_a_step_computes_with_its_own_networks(tiny, batch):
     step = labkit.make_step(tiny().double(), "winograd")
     other, pictures = copy.deepcopy(step), batch(dtype=torch.float64)
-    assert set(other.forwards) <= set(other.model.modules())
+    assert set(other.own) <= set(other.model.modules())
     assert step(*pictures) == other(*pictures)
     assert step(*pictures) == other(*pictures), "after an update, too"
 
