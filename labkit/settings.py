@@ -9,7 +9,10 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from labkit.errors import LabkitError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -73,6 +76,19 @@ def defaults_of(kind: str) -> dict[str, Any]:
     return {each.name: each.default for each in fields(SETTINGS[kind])}
 
 
+def plain(name: str, value: Any, kind: type) -> Any:
+    """The value of a setting as Python's own number or text, for checkpoints and messages: NumPy's are others.
+
+    Raises:
+        LabkitError: it is no number, or no whole one where `kind` is int.
+    """
+    if isinstance(value, {int: Integral, float: Real, str: str}[kind]):
+        return str.__str__(value) if kind is str else kind(value)
+    if kind is str:  # perhaps a network of one's own
+        return value
+    raise LabkitError(f"{name}={value!r:.60}: a {'whole ' * (kind is int)}number is needed.")
+
+
 P = ParamSpec("P")
 S = TypeVar("S")
 
@@ -83,7 +99,10 @@ def takes(settings: Callable[P, S]) -> Callable[[Callable[[Any, S], None]], Call
     def decorate(build: Callable[[Any, S], None]) -> Callable[Concatenate[Any, P], None]:
         @functools.wraps(build)
         def __init__(self: Any, *arguments: P.args, **named: P.kwargs) -> None:
-            build(self, settings(*arguments, **named))
+            given = settings(*arguments, **named)
+            for each in fields(given):  # type: ignore[arg-type]
+                vars(given)[each.name] = plain(each.name, getattr(given, each.name), type(each.default))
+            build(self, given)
 
         signature = inspect.signature(settings)
         itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,8 @@ def check_exists(path: Path, expected: str, error: type[LabError] = LabError) ->
 def check_at_least(least: float, **numbers: float) -> None:
     """Raises `LabError` if one of these arguments, given by name, is below `least` or not finite."""
     for name, number in numbers.items():
-        if not least <= number < float("inf"):
-            raise LabError(f"{name}={number}: a finite number, at least {least}, is needed.")
+        if not (isinstance(number, Real) and least <= number < float("inf")):
+            raise LabError(f"{name}={number!r:.60}: a finite number, at least {least}, is needed.")
 
 
 def say(message: str, program: str = "labtrace") -> None:

@@ -111,13 +111,14 @@ def trainable(*networks: nn.Module) -> list[nn.Parameter]:
 def run_network(network: nn.Module, pictures: Tensor) -> Tensor:
     """The network's translations of pictures, (N, C, H, W) in [-1, 1] in and out, on the CPU and in ``float32``.
 
-    Works in evaluation mode on 16 pictures at a time, and leaves the network in the mode it was in.
+    Works in evaluation mode on 16 pictures at a time, and leaves the network's mode and random numbers as they were.
     """
     weight = next(network.parameters())
     was_training = network.training
     network.eval()
     try:
-        parts = [network(part.to(weight)).float().cpu() for part in pictures.split(16)]
+        with torch.random.fork_rng([weight.device] if weight.is_cuda else []):
+            parts = [network(part.to(weight)).float().cpu() for part in pictures.split(16)]
     finally:
         network.train(was_training)
     return torch.cat(parts)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, explained
 
 
 def rates_of(usual: dict[str, float], lr: float | Mapping[str, float] | None) -> dict[str, float]:
@@ -23,9 +23,11 @@ def rates_of(usual: dict[str, float], lr: float | Mapping[str, float] | None) ->
     given = lr if isinstance(lr, Mapping) else usual if lr is None else dict.fromkeys(usual, lr)
     if given.keys() != usual.keys():
         raise LabkitError(f"lr={lr}: give one learning rate, or one for each of {', '.join(usual)}, by name.")
-    if not all(0 < rate < math.inf for rate in given.values()):
-        raise LabkitError(f"lr={lr}: a learning rate is a positive number, such as 2e-4.")
-    return {player: given[player] for player in usual}
+    with explained(f"lr={lr}", "A learning rate is a positive number, such as 2e-4."):
+        rates = {player: float(given[player]) for player in usual}
+        if not all(0 < rate < math.inf for rate in rates.values()):
+            raise ValueError("not all are")
+    return rates
 
 
 def set_rates(optimizer: Optimizer, rates: list[float]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer, SparseAdam
 from torch.profiler import record_function
 
 from labkit.errors import LabkitError, explained
@@ -32,6 +32,7 @@ from labtrace.ranges import RANGE as RANGE
 # draw_fake_A and draw_fake_B, (B, 4) integers. Players add the fakes, and models the codes, that later players need.
 Batch = dict[str, Tensor]
 Forward = Callable[[Tensor], Tensor]  # a module, or a function that runs one, for example with checkpointing
+BUILDS = "Return for each player a torch.optim.Optimizer that needs neither a closure nor sparse gradients."
 LOSSES = "Return each by a name of its own (or is `return` missing?), a 0-d tensor with a gradient: mean(), no item()."
 
 
@@ -59,7 +60,8 @@ class Step:
 
     def __call__(self, real_a: Tensor, real_b: Tensor) -> dict[str, Tensor]:
         self.check(real_a, real_b)
-        losses = self.run(self.inputs(real_a, real_b))
+        if not (losses := self.run(self.inputs(real_a, real_b))):
+            raise LabkitError("the step has no losses: does `run` or `learn` of yours lack its `return`?")
         in_order = [*self.model.loss_names, *losses]
         return {name: losses[name] for name in in_order if name in losses}
 
@@ -69,7 +71,7 @@ class Step:
         """Lets the players learn in turn. Each leaves in `batch` the fakes that the next one needs."""
         losses: dict[str, Tensor] = {}
         for player in self.players:
-            losses |= self.learn(player, batch)
+            losses |= self.learn(player, batch) or {}
             with self.mark(f"{player} optimizer"):
                 self.update(player)
         return losses
@@ -143,10 +145,11 @@ class Step:
                 raise LabkitError(f"all weights of the {player} are frozen: set requires_grad=True for some of them.")
         self.lr = rates_of(model.learning_rates(), lr)
         self.optimizers = self.build((float(betas[0]), float(betas[1])))  # NumPy's in 32 bits round otherwise
-        self.rates = {
-            player: [float(group["lr"]) for group in optimizer.param_groups]
-            for player, optimizer in self.optimizers.items()
-        }
+        with explained("the optimisers", BUILDS):
+            if any(isinstance(self.optimizers[player], LBFGS | SparseAdam) for player in self.players):
+                raise TypeError(f"{self.optimizers}")
+            groups = {player: self.optimizers[player].param_groups for player in self.players}
+            self.rates = {player: [float(group["lr"]) for group in of_player] for player, of_player in groups.items()}
         self.lr = {player: rates[0] for player, rates in self.rates.items()}  # custom optimisers may have others
         self.lr_made, self.lr_now = dict(self.lr), dict(self.lr)
         self.scale_lr(1.0)  # a rate of NumPy's in 32 bits would become another number in a checkpoint

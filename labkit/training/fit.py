@@ -16,7 +16,7 @@ from labkit import ranks
 from labkit.data.batches import UnpairedData, batches
 from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
-from labkit.errors import CheckpointError, LabkitError, TrainingError
+from labkit.errors import CheckpointError, LabkitError, TrainingError, explained
 from labkit.models.step import Step
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
@@ -92,8 +92,9 @@ def fit(
         >>> run.done, len(run.losses["G_A"])
         (2, 2)
     """
-    if schedule is not None and (isinstance(schedule, type) or not callable(schedule)):
-        raise LabkitError(f"schedule={schedule!r:.60}: give a function of steps done, as labkit.linear_schedule(9, 9).")
+    if schedule is not None:
+        with explained(f"schedule={schedule!r:.60}", "Give a function of steps done, as labkit.linear_schedule(9, 9)."):
+            float(schedule(0))
     pictures = open_data(data, step.model.channels)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
