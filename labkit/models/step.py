@@ -189,14 +189,14 @@ class Step:
 
     def check_losses(self, player: str, losses: Any) -> None:
         """Raises `LabkitError` unless these are losses by name from which the player can learn."""
-        learns = all(weight.requires_grad for weight in self.model.parameters())  # else a loss may have no gradient
         with explained(f"the losses of the {player}", LOSSES):
             for name, loss in (losses or {"all": losses}).items():
                 whose = self.named.setdefault(name, player)
                 number = isinstance(loss, Tensor) and loss.dim() == 0 and loss.is_floating_point()
-                number = number and loss.device == self.first.device and (loss.grad_fn is not None or not learns)
-                if not number or not isinstance(name, str) or whose != player:
+                if not (number and loss.device == self.first.device and isinstance(name, str) and whose == player):
                     raise TypeError(f"{name!r} of the {whose} is {loss!r:.60}")
+            if all(loss.grad_fn is None for loss in losses.values()):
+                raise TypeError(f"none of {', '.join(losses)} has a gradient")
 
     # ---- learning rates and states
 

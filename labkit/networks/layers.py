@@ -94,13 +94,13 @@ def custom_copy(argument: str, network: Any, channels: int = 3) -> Any:
         copied, sizes = copy.deepcopy(network), {name: getattr(network, name, usual) for name, usual in USUAL.items()}
         weights = [each for each in copied.parameters() if each.is_leaf]  # those of a scripted network are none
         kinds = {f"{'lazy ' * is_lazy(each)}{each.dtype} on {each.device}" for each in weights}
-        known = str(torch.float32), str(torch.get_default_dtype())  # made before another type became the default
-        right = len(kinds) == 1 and min(kinds).startswith(known) and math.lcm(*sizes.values())
+        default = torch.get_default_dtype()  # another one if float32 was it when the network was made
+        right = len(kinds) == 1 and min(kinds).startswith((str(default), "torch.float32")) and math.lcm(*sizes.values())
         if not right or isinstance(network, nn.DataParallel) or hasattr(network, "_orig_mod"):  # of torch.compile
             raise TypeError(f"a {type(network).__name__} with weights of {' and '.join(kinds) or 'none'}, {sizes}")
     for name, value in {**sizes, CHANNELS: channels}.items():
         vars(copied).setdefault(name, value)
-    return copied
+    return copied if weights[0].dtype == default else copied.to(default)
 
 
 def check_custom(name: str, network: Any, pictures: Tensor) -> None:

@@ -272,7 +272,7 @@ FOOLS = {
     ThreePercentHidden: "the gradient of cycle_B in G_A is 0.97 times the baseline's",
     HalvedAfterTiming: "after the timing rounds, the learning rate of the generators is 0.0001, the baseline's 0.0002",
     IdentityDroppedAfterTiming: "after the timing rounds, the gradient of idt_A does not reach G_A",
-    JudgedWithoutGradients: ".* fails in the discriminators .*does not require grad",
+    JudgedWithoutGradients: "the losses of the discriminators: none of D_A, D_B has a gradient",
     FirstBatchForEver: "in update 2, (G_A|cycle_A|idt_A) is .*, the baseline's",
     ForgetsMoments: "in update 2, the weights of G_A go elsewhere",
     OtherBetas: r"the betas of the generators is \(0.9, 0.999\)",
