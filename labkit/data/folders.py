@@ -26,6 +26,7 @@ from labkit.bars import bar
 from labkit.data.batches import Pictures, Stamp, UnpairedData
 from labkit.data.images import IN_FILES, READABLE, find_pictures, read_picture
 from labkit.errors import DataError, explained, shown
+from labkit.settings import plain
 from labtrace.errors import check_known
 from labtrace.files import atomic_write
 
@@ -89,8 +90,9 @@ def folders(
     check_known("preprocess", preprocess, PREPROCESS)
     for each in channels:
         check_known("channels", each, IN_FILES)
+    size = plain("size", size, int)
     usual = round(size * 286 / 256)
-    load_size = usual if load_size is None else load_size
+    load_size = usual if load_size is None else plain("load_size", load_size, int)
     if not 16 <= size <= load_size:
         raise DataError(f"size={size}: at least 16, and at most load_size={load_size}, from which it is cropped.")
     chosen = {"preprocess": (preprocess, PREPROCESS[0]), "load_size": (load_size, usual)}

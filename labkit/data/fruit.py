@@ -20,6 +20,7 @@ from torch import Tensor
 
 from labkit.data.batches import UnpairedData
 from labkit.data.textures import Dice, background, blend, colour, inside, noise, pixel_centres
+from labkit.settings import plain
 from labtrace.errors import check_at_least
 
 SMALLEST = 16  # pixels: below, a fruit is a handful of pixels
@@ -83,6 +84,7 @@ def fruit(n: int = 1000, size: int = 64, seed: int = 0) -> FruitData:
         >>> data.train_a[0].shape, data.train_a[0].dtype
         (torch.Size([3, 32, 32]), torch.uint8)
     """
+    n, size, seed = plain("n", n, int), plain("size", size, int), plain("seed", seed, int)
     train_a, train_b = training_pictures(n, size, seed)
     test_a, test_b, test_mask = scenes(range(FIRST_OF_TEST, FIRST_OF_TEST + TEST_SCENES), size, seed)
     return FruitData("fruit", size, train_a, train_b, test_a, test_b, test_mask)

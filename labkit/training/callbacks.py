@@ -19,6 +19,7 @@ from labkit.data.batches import UnpairedData, to_float, to_uint8
 from labkit.data.images import write_picture
 from labkit.errors import DataError, LabkitError, TrainingError, check_overrides
 from labkit.models.model import run_network
+from labkit.settings import plain
 from labkit.training import checkpoints
 from labkit.training.run import Run
 from labtrace.files import atomic_write
@@ -149,7 +150,7 @@ class KeepEvery(Callback):
     """
 
     def __init__(self, steps: int):
-        self.steps = steps
+        self.steps = plain("steps", steps, int)
 
     def saves(self, run: Run) -> bool:
         return run.folder is not None and run.done % self.steps == 0

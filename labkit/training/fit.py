@@ -18,6 +18,7 @@ from labkit.data.custom_data import open_data
 from labkit.devices import cudnn_benchmark
 from labkit.errors import CheckpointError, LabkitError, TrainingError, explained
 from labkit.models.step import Step
+from labkit.settings import plain
 from labkit.training import checkpoints
 from labkit.training.callbacks import LOSSES, Callback, Callbacks, LossesCsv, Progress, sample
 from labkit.training.interrupts import Stopped, interrupts
@@ -95,6 +96,7 @@ def fit(
     if schedule is not None:
         with explained(f"schedule={schedule!r:.60}", "Give a function of steps done, as labkit.linear_schedule(9, 9)."):
             float(schedule(0))
+    seed, batch_size, ema = plain("seed", seed, int), plain("batch_size", batch_size, int), plain("ema", ema, float)
     pictures = open_data(data, step.model.channels)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}
