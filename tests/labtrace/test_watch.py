@@ -150,7 +150,7 @@ SCRIPTS = {
             scaler.update()
             optimizer.zero_grad()
         """,
-        4, 0, {0: 4}, "4 steps of",
+        10, 0, {0: 6}, "6 steps of",
     ),
     "what there is is written if the script fails": (
         "for _ in range(9): update()\nraise ValueError('of the script')", 10, 1, {0: 3}, "ValueError: of the script",
