@@ -27,7 +27,6 @@ torch.set_num_threads(1)  # the machine's other cores belong to other tests
 # is left with one of them when all others are done.
 LONG = (
     "test_assignments",
-    "test_cheats",
     "test_compare",
     "test_data_parallel",
     "test_export",
@@ -41,13 +40,8 @@ LONG = (
 )
 
 
-def graded(item):
-    """The notebook that a test grades: its setup cells run once for all tests of it that follow each other."""
-    return item.callspec.params["exercise"].notebook if item.path.stem == "test_cheats" and "[" in item.name else ""
-
-
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path.stem not in LONG, graded(item)))
+    items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path.stem not in LONG))
 
 
 def pytest_collection_finish():

@@ -10,21 +10,17 @@ import random
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
-def block(channels):
-    class Residual(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = nn.Conv2d(channels, channels, 3)
-            self.second = nn.Conv2d(channels, channels, 3)
+class Residual(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3)
+        self.second = nn.Conv2d(channels, channels, 3)
 
-        def forward(self, x):
-            y = F.relu(F.instance_norm(self.first(F.pad(x, (1, 1, 1, 1), mode="reflect"))), inplace=True)
-            return x + F.instance_norm(self.second(F.pad(y, (1, 1, 1, 1), mode="reflect")))
-
-    return Residual()
+    def forward(self, x):
+        y = F.relu(F.instance_norm(self.first(F.pad(x, (1, 1, 1, 1), mode="reflect"))), inplace=True)
+        return x + F.instance_norm(self.second(F.pad(y, (1, 1, 1, 1), mode="reflect")))
 
 
 def generator(blocks, width):
@@ -36,7 +32,7 @@ def generator(blocks, width):
         *after(nn.Conv2d(3, width, 7)),
         *after(nn.Conv2d(width, 2 * width, 3, 2, 1)),
         *after(nn.Conv2d(2 * width, 4 * width, 3, 2, 1)),
-        *(block(4 * width) for _ in range(blocks)),
+        *(Residual(4 * width) for _ in range(blocks)),
         *after(nn.ConvTranspose2d(4 * width, 2 * width, 3, 2, 1, 1)),
         *after(nn.ConvTranspose2d(2 * width, width, 3, 2, 1, 1)),
         nn.ReflectionPad2d(3),
@@ -71,17 +67,13 @@ class ListPool:
 
     def query(self, batch):
         answer = []
-        for picture in batch:
-            picture = picture.detach().clone()
+        for picture in batch.detach().clone():
             if len(self.pictures) < self.size:
                 self.pictures.append(picture)
-                answer.append(picture)
             elif self.random.random() > 0.5:
                 slot = self.random.randrange(self.size)
-                answer.append(self.pictures[slot].clone())
-                self.pictures[slot] = picture
-            else:
-                answer.append(picture)
+                picture, self.pictures[slot] = self.pictures[slot], picture
+            answer.append(picture)
         return torch.stack(answer)
 
 
@@ -151,9 +143,6 @@ def twin(model, lr, pool_size):
     loop = PlainLoop(model.settings, blocks, lr, pool_size, seeds)
     weight = next(model.parameters())
     for name in ("G_A", "G_B", "D_A", "D_B"):
-        mine = getattr(loop, name).to(weight)
-        vector_to_parameters(
-            parameters_to_vector(getattr(model, name).parameters()).detach().clone(), mine.parameters()
-        )
-
+        mine, weights = getattr(loop, name).to(weight), getattr(model, name).state_dict().values()
+        mine.load_state_dict(dict(zip(mine.state_dict(), weights, strict=True)))
     return loop

@@ -9,7 +9,6 @@ tools/wrong_answers; CONTRIBUTING.md describes the tables there. Those in right_
 import contextlib
 import functools
 import importlib
-import os
 import re
 import symtable
 import sys
@@ -20,7 +19,6 @@ import nbformat
 import pytest
 import torch
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook
 from nbgrader.preprocessors import ClearSolutions
 from torch import nn
 from traitlets.config import PyFileConfigLoader
@@ -273,41 +271,3 @@ def test_students_do_not_get_what_serves_the_authors_and_miss_nothing(path):
     only_ours = {one.get_name() for one in ours.get_symbols() if one.is_assigned()} - assigned
     used = {one.get_name() for one in theirs.get_symbols()}
     assert not only_ours & used, "a later cell needs a name of a claims cell"
-
-
-def exercises_only(path: Path, folder: Path) -> Path:
-    """A copy of a notebook that keeps what exercises need, so that grading it does not wait for its training."""
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells = [cell for cell in notebook.cells if is_setup(cell) or mark(cell, "grade_id")]
-    nbformat.write(notebook, folder / path.name)
-    return folder / path.name
-
-
-def submit(released: Path, solved: dict[str, str], folder: Path) -> None:
-    """Hand a released notebook in, with the cells in `solved` (grade_id -> source) filled in."""
-    notebook = nbformat.read(released, as_version=4)
-    for cell in notebook.cells:
-        cell.source = solved.get(mark(cell, "grade_id"), cell.source)
-    folder.mkdir(parents=True)
-    nbformat.write(notebook, folder / released.name)
-
-
-@pytest.mark.slow
-def test_nbgrader_gives_the_solution_all_points_and_the_untouched_notebook_none(tmp_path, monkeypatch):
-    name = EXERCISES[0].notebook
-    course = tmp_path / "course"
-    assignments.make([exercises_only(ROOT / "notebooks" / f"{name}.ipynb", tmp_path)], course)
-    released = course / "release" / name / f"{name}.ipynb"
-    assert "SOLUTION" not in released.read_text() and "HIDDEN TESTS" not in released.read_text()
-
-    solutions = {exercise.name: exercise.solution for exercise in EXERCISES if exercise.notebook == name}
-    submit(released, solutions, course / "submitted" / "solved" / name)
-    submit(released, {}, course / "submitted" / "untouched" / name)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("ISOLATION", "none")
-    assignments.nbgrader("autograde", name, "--Execute.timeout=60", course=course)
-
-    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as gradebook:
-        solved, untouched = (gradebook.find_submission(name, student) for student in ("solved", "untouched"))
-        assert solved.score == solved.max_score > 0
-        assert untouched.score == 0

@@ -139,16 +139,9 @@ def test_a_training_ends_with_its_judge(tmp_path):
     command = [sys.executable, "-m", "labcourse", "speedrun", str(endless), "--against", "none"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     judge = psutil.Process(process.pid)
-    trainings = wait_for(lambda: [one for one in judge.children() if one.cpu_times().user > 1], seconds=300)
+    while not (trainings := [one for one in judge.children() if one.cpu_times().user > 1]):
+        assert process.poll() is None
+        time.sleep(0.1)
     process.kill()
     process.wait()
-    assert wait_for(lambda: not any(map(psutil.Process.is_running, trainings)))
-
-
-def wait_for(happens, seconds=60):
-    """What `happens` returns as soon as it is true."""
-    for _ in range(10 * seconds):
-        if found := happens():
-            return found
-        time.sleep(0.1)
-    raise AssertionError("it did not happen")
+    assert not psutil.wait_procs(trainings, timeout=60)[1]

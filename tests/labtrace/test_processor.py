@@ -167,11 +167,8 @@ WALLS = [  # of the steps; the range that the long ones wait in; how many came o
 @pytest.mark.parametrize(("walls", "waits", "left_out"), WALLS)
 def test_long_steps_count_unless_they_came_once(load, walls, waits, left_out):
     trace = load(in_steps(walls, waits=waits))
-    row, table, counted = (
-        trace.summary().squeeze(),
-        trace.processor(),
-        [us for us in walls if us == 100 or not left_out],
-    )
+    row, table = trace.summary().squeeze(), trace.processor()
+    counted = [us for us in walls if us == 100 or not left_out]
     mean = sum(counted) / len(counted)
     assert row["wall_us"] == table["us"].sum() == sum(counted) and table["us_per_step"].sum() == pytest.approx(mean)
     assert row["why"].startswith(f"A step takes {mean / 1e3:.1f} ms")

@@ -1,6 +1,5 @@
 """Recordings by others: stamped so, complete, and with the numbers that were counted in the originals."""
 
-import gzip
 import json
 import warnings
 from pathlib import Path
@@ -59,12 +58,6 @@ def test_nothing_that_labkit_reads_was_left_out(traces, name):
     assert temporal["wall"] == pytest.approx(wall_us, abs=0.002)
     assert traces[name].kernels()["count"].sum() == kernels
     assert traces[name].temporal(by="step")["step"].nunique() == traces[name].stamp["steps"] == steps
-    with gzip.open(PUBLIC / f"{name}.json.gz") as file:
-        events = json.load(file)["traceEvents"]
-    arrows = {event["id"] for event in events if event["ph"] == "f"}
-    launched = traces[name].ranks[next(iter(traces[name].ranks))].kernels
-    assert arrows == set(launched["correlation"]), "an arrow to each kernel"
-    assert not {"Call stack", "grid"} & {name for event in events for name in event.get("args", {})}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -66,6 +66,8 @@ def released(tmp_path_factory):
     root = tmp_path_factory.mktemp("released")
     nbformat.write(tiny_notebook(), root / f"{NAME}.ipynb")
     assignments.make([root / f"{NAME}.ipynb"], root)
+    text = (root / "release" / NAME / f"{NAME}.ipynb").read_text()
+    assert SECRET not in text and "LABKIT_CHECK_SEED" not in text
     return root
 
 
