@@ -80,9 +80,9 @@ def test_labtrace_and_labkit_report_work_without_any_extra(tmp_path):
 
 def test_the_doctor_says_that_pytorch_is_missing():
     done = bare("", ["doctor"])
-    assert (
-        done.stderr == "1\n" and f"To do: No module named 'torch', which training needs: {TRAIN}\n" in done.stdout
-    ), done
+    assert done.stderr == "1\n" and f"To do: No module named 'torch', which training needs: {TRAIN}\n" in done.stdout, (
+        done
+    )
 
 
 def test_a_command_that_needs_more_names_the_one_extra_that_suffices():
