@@ -2,24 +2,23 @@
 
     python benchmarks/gates/numbers.py [part+part of a name ...] [--bad] [--list] [--timeout 60]
 
-Trains 2 steps with a checkpoint, calls the same again up to step 4, and reads the run with `labkit.load_model`. "right":
-the weights are those of an unbroken run of 4 steps with the plain Python value, bit for bit, and what was written is read
-back with an equal value. "refused": labkit raised a sentence before any weight had changed; "REFUSED, RAW": another
-exception did. "LOST": steps were computed and cannot be read back, or the resumed run differs from its own unbroken one.
-"OTHER": it resumes, but differs from the plain value's run.
+Trains 2 steps with a checkpoint, calls the same again up to step 4, and reads the run with `labkit.load_model`.
+"right": the weights are those of an unbroken run of 4 steps with the plain Python value, bit for bit, and what was
+written is read back with an equal value. "refused": labkit raised a sentence before any weight had changed;
+"REFUSED, RAW": another exception did. "LOST": steps were computed and cannot be read back, or the resumed run differs
+from its own unbroken one. "OTHER": it resumes, but differs from the plain value's run.
 """
 
-import os
 import sys
 
-sys.path[:] = [path for path in sys.path if os.path.abspath(path) != os.path.dirname(os.path.abspath(__file__))]
-sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, sys.path.pop(0).removesuffix("/gates"))  # this folder's numbers.py would hide Python's
 
 import collections
 import dataclasses
 import datetime
 import enum
 import functools
+import os
 import random
 import types
 from collections.abc import Callable, Mapping
@@ -69,6 +68,15 @@ def keyless(value: Any) -> int:
     return 0
 
 
+def each(k: Convert, x: dict[str, float]) -> dict[str, Any]:
+    return {key: k(value) for key, value in x.items()}
+
+
+def typed(kind: torch.dtype, x: float) -> torch.Tensor:
+    return torch.tensor(x).to(kind)
+
+
+TYPES = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)
 INTS: dict[str, Convert] = {
     "np.int64": np.int64,
     "np.uint8": np.uint8,
@@ -127,7 +135,7 @@ RATES: dict[str, Convert] = {
     "MappingProxyType": types.MappingProxyType,
     "np.str_ keys": lambda x: {np.str_(key): value for key, value in x.items()},
     "StrEnum keys": lambda x: {enum.StrEnum("Player", {"IT": key}).IT: value for key, value in x.items()},
-    **{f"{kind}s": (lambda k: lambda x: {key: k(value) for key, value in x.items()})(k) for kind, k in FLOATS.items()},
+    **{f"{kind}s": functools.partial(each, k) for kind, k in FLOATS.items()},
 }
 STATES: dict[str, Callable[[], Any]] = {
     **{kind: functools.partial(k, 0.25) for kind, k in FLOATS.items()},
@@ -260,6 +268,7 @@ def photos(**numbers: Any) -> Any:
     return labkit.folders("photos", **{"size": 32, "load_size": 36, **numbers})
 
 
+GREY = {"channels_a": 1, "channels_b": 1}
 # Where a value enters: its kinds, and the arguments with a value that `k` converts.
 PLACES: dict[str, tuple[Mapping[str, Convert], Callable[[Convert], dict[str, Any]]]] = {
     "schedule's return": (FLOATS | WHOLE, lambda k: {"schedule": lambda done: k(0.5 if done % 2 else 1.0)}),
@@ -295,7 +304,7 @@ PLACES: dict[str, tuple[Mapping[str, Convert], Callable[[Convert], dict[str, Any
     "fruit's seed": (INTS, lambda k: {"data": lambda: fruit(seed=k(3))}),
     "folders' size": (INTS, lambda k: {"data": lambda: photos(size=k(32))}),
     "folders' load_size": (INTS, lambda k: {"data": lambda: photos(load_size=k(40))}),
-    "folders' channels": (SIZES, lambda k: {"data": lambda: photos(channels=k((1, 1))), "channels_a": 1, "channels_b": 1}),
+    "folders' channels": (SIZES, lambda k: {"data": lambda: photos(channels=k((1, 1))), **GREY}),
     "folders' flip": ({"np.bool_": np.bool_, "int": int}, lambda k: {"data": lambda: photos(flip=k(False))}),
     "folders' path": (FILES, lambda k: {"data": lambda: photos() and labkit.folders(k("photos"), 32)}),
     "linear_schedule": (INTS, lambda k: {"schedule": labkit.linear_schedule(k(2), k(4))}),
@@ -303,11 +312,10 @@ PLACES: dict[str, tuple[Mapping[str, Convert], Callable[[Convert], dict[str, Any
     "own AdamW's decay": (FLOATS, lambda k: {"classes": [with_decay(k(0.25))]}),
     "own SGD's momentum": (FLOATS, lambda k: {"classes": [with_momentum(k(0.5))]}),
     "own network's buffer": (
-        {str(kind): (lambda kind: lambda x: torch.tensor(x).to(kind))(kind) for kind in (
-            torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64)},
+        {str(kind): functools.partial(typed, kind) for kind in TYPES},
         lambda k: {"buffer": k(1.0)},
     ),
-}  # fmt: skip
+}
 OWN = {"generator", "discriminator", "ngf", "ndf", "n_layers", "channels_a", "channels_b", "lambda_a", "lambda_b"}
 MODEL = OWN | {"lambda_identity", "pool_size", "gan_mode"}
 STEP = {"lr", "betas", "accumulate"}
@@ -417,7 +425,7 @@ def number(k: Convert, arrange: Callable[[Convert], dict[str, Any]]) -> Any:
         settings = arrange(k)  # linear_schedule and others may refuse it themselves
     except Exception as error:
         return "refused" if isinstance(error, labkit.LabkitError) else "REFUSED, RAW", gate.sentence(error)
-    as_plain = arrange(plain(k))
+    as_plain = settings if "buffer" in settings else arrange(plain(k))
     if "checkpoint" in as_plain:
         del as_plain["checkpoint"]
     return examine(settings, as_plain, lambda run: (None,), None)
