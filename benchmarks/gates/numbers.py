@@ -108,6 +108,8 @@ FLOATS: dict[str, Convert] = {
     "Enum": lambda x: enum.Enum("Rate", {"IT": x}).IT,
     "str": str,
 }
+FEW_INTS = {kind: INTS[kind] for kind in ("np.int64", "np.float64", "0-d tensor", "float", "IntEnum", "str")}
+FEW = {kind: FLOATS[kind] for kind in ("np.float64", "np.float32", "0-d array", "0-d tensor", "Fraction", "Decimal")}
 WHOLE = {"np.int64": np.int64, "np.bool_": np.bool_, "IntEnum": lambda x: enum.IntEnum("Size", {"IT": int(x)}).IT}
 TEXTS: dict[str, Convert] = {
     "np.str_": np.str_,
@@ -258,6 +260,11 @@ def fruit(**numbers: Any) -> Any:
     return labkit.fruit(**{"n": 4, "size": 32, **numbers})
 
 
+@functools.cache
+def usual() -> Any:
+    return fruit()
+
+
 def photos(**numbers: Any) -> Any:
     for domain in ("trainA", "trainB"):
         if not Path("photos", domain).exists():
@@ -276,41 +283,41 @@ PLACES: dict[str, tuple[Mapping[str, Convert], Callable[[Convert], dict[str, Any
     "lr by player": (RATES, lambda k: {"lr": k({"generators": 0.002, "discriminators": 0.001})}),
     "betas": (PAIRS, lambda k: {"betas": k((0.5, 0.75))}),
     "ngf": (INTS, lambda k: {"ngf": k(4)}),
-    "ndf": (INTS, lambda k: {"ndf": k(4)}),
-    "n_layers": (INTS | WHOLE, lambda k: {"n_layers": k(1)}),
-    "channels_a": (INTS, lambda k: {"channels_a": k(3)}),
+    "ndf": (FEW_INTS, lambda k: {"ndf": k(4)}),
+    "n_layers": (FEW_INTS | WHOLE, lambda k: {"n_layers": k(1)}),
+    "channels_a": (FEW_INTS, lambda k: {"channels_a": k(3)}),
     "lambda_a": (FLOATS | WHOLE, lambda k: {"lambda_a": k(1.0)}),
-    "lambda_b": (FLOATS | WHOLE, lambda k: {"lambda_b": k(1.0)}),
+    "lambda_b": (FEW, lambda k: {"lambda_b": k(1.0)}),
     "lambda_identity": (FLOATS | WHOLE, lambda k: {"lambda_identity": k(0.5)}),
     "pool_size": (INTS, lambda k: {"pool_size": k(3)}),
     "gan_mode": (TEXTS, lambda k: {"gan_mode": k("vanilla")}),
     "generator's name": (TEXTS, lambda k: {"generator": k("resnet_3blocks")}),
     "speed-up's name": (TEXTS, lambda k: {"classes": [k("batched")]}),
-    "accumulate": (INTS, lambda k: {"accumulate": k(2), "batch_size": 2}),
+    "accumulate": (FEW_INTS, lambda k: {"accumulate": k(2), "batch_size": 2}),
     "seed": (INTS, lambda k: {"seed": k(7)}),
     "batch_size": (INTS, lambda k: {"batch_size": k(2)}),
     "steps": (INTS, lambda k: {"steps": k}),
     "ema": (FLOATS, lambda k: {"ema": k(0.5)}),
-    "report_every": (INTS, lambda k: {"report_every": k(1)}),
-    "sample_every": (INTS, lambda k: {"sample_every": k(1)}),
+    "report_every": (FEW_INTS, lambda k: {"report_every": k(1)}),
+    "sample_every": (FEW_INTS, lambda k: {"sample_every": k(1)}),
     "save_minutes": (
-        FLOATS | {"timedelta": lambda x: datetime.timedelta(minutes=x), "0": lambda x: 0},
+        FEW | {"timedelta": lambda x: datetime.timedelta(minutes=x), "0": lambda x: 0},
         lambda k: {"save_minutes": k(0.5)},
     ),
     "workers": ({"np.int64": np.int64, "0-d tensor": torch.tensor, "np.bool_": np.bool_}, lambda k: {"workers": k(0)}),
     "checkpoint": (FILES, lambda k: {"checkpoint": k}),
     "fruit's n": (INTS, lambda k: {"data": lambda: fruit(n=k(4))}),
-    "fruit's size": (INTS, lambda k: {"data": lambda: fruit(size=k(32))}),
-    "fruit's seed": (INTS, lambda k: {"data": lambda: fruit(seed=k(3))}),
+    "fruit's size": (FEW_INTS, lambda k: {"data": lambda: fruit(size=k(32))}),
+    "fruit's seed": (FEW_INTS, lambda k: {"data": lambda: fruit(seed=k(3))}),
     "folders' size": (INTS, lambda k: {"data": lambda: photos(size=k(32))}),
-    "folders' load_size": (INTS, lambda k: {"data": lambda: photos(load_size=k(40))}),
+    "folders' load_size": (FEW_INTS, lambda k: {"data": lambda: photos(load_size=k(40))}),
     "folders' channels": (SIZES, lambda k: {"data": lambda: photos(channels=k((1, 1))), **GREY}),
     "folders' flip": ({"np.bool_": np.bool_, "int": int}, lambda k: {"data": lambda: photos(flip=k(False))}),
     "folders' path": (FILES, lambda k: {"data": lambda: photos() and labkit.folders(k("photos"), 32)}),
-    "linear_schedule": (INTS, lambda k: {"schedule": labkit.linear_schedule(k(2), k(4))}),
-    "KeepEvery": (INTS, lambda k: {"callbacks": lambda: [labkit.KeepEvery(k(1))]}),
+    "linear_schedule": (FEW_INTS, lambda k: {"schedule": labkit.linear_schedule(k(2), k(4))}),
+    "KeepEvery": (FEW_INTS, lambda k: {"callbacks": lambda: [labkit.KeepEvery(k(1))]}),
     "own AdamW's decay": (FLOATS, lambda k: {"classes": [with_decay(k(0.25))]}),
-    "own SGD's momentum": (FLOATS, lambda k: {"classes": [with_momentum(k(0.5))]}),
+    "own SGD's momentum": (FEW, lambda k: {"classes": [with_momentum(k(0.5))]}),
     "own network's buffer": (
         {str(kind): functools.partial(typed, kind) for kind in TYPES},
         lambda k: {"buffer": k(1.0)},
@@ -338,7 +345,7 @@ def train(folder: str, steps: int, settings: dict[str, Any], changed: list[bool]
     before = gate.weights(model)
     try:
         step = labkit.make_step(model, *rest.pop("classes", ()), **{key: rest.pop(key) for key in STEP & rest.keys()})
-        data, callbacks = rest.pop("data", fruit)(), rest.pop("callbacks", list)()
+        data, callbacks = rest.pop("data", usual)(), rest.pop("callbacks", list)()
         convert, place = rest.pop("steps", int), rest.pop("checkpoint", str)
         run = labkit.fit(step, data, convert(steps), checkpoint=place(folder), callbacks=callbacks, **rest)
         run.my_callbacks = callbacks
@@ -459,4 +466,5 @@ for place, case in (
     CASES |= {f"{place}: {kind}": functools.partial(case, make) for kind, make in STATES.items()}
 
 if __name__ == "__main__":
+    usual()  # before the forks
     gate.run(CASES, __doc__, 60)
