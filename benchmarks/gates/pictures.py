@@ -24,16 +24,17 @@ from typing import Any
 import numpy as np
 import torch
 from gates import gate
-from PIL import Image
+from PIL import Image, ImageCms
 
 import labkit
 
 SIZE = 32
 Truth = list[np.ndarray]  # pictures (H, W, 3) in [0, 255], one for each sensible reading; none: refuse
 y, x = np.mgrid[0:SIZE, 0:SIZE]
-COLOURS = np.stack([40 + 5 * x, 30 + 6 * y, 200 - 3 * x - y], 2).astype(np.uint8)
-GREY = (30 + 4 * x + 2 * y).astype(np.uint8)
+COLOURS = np.stack([8 * x, 8 * y, 248 - 4 * x - 4 * y], 2).astype(np.uint8)
+GREY = (4 * x + 4 * y).astype(np.uint8)
 RGB = Image.fromarray(COLOURS)
+SRGB, LAB = ImageCms.createProfile("sRGB"), ImageCms.createProfile("LAB")
 MASK = Image.fromarray(np.where((x - 16) ** 2 + (y - 16) ** 2 < 100, 255, 64 + y).astype(np.uint8))
 
 
@@ -72,6 +73,10 @@ def shown(picture: Image.Image) -> Truth:
     return [np.asarray(picture.convert("RGB"), np.float64)]
 
 
+def from_lab(picture: Image.Image) -> Truth:
+    return [np.asarray(ImageCms.profileToProfile(picture, LAB, SRGB, outputMode="RGB"), np.float64)]
+
+
 def nothing(picture: Image.Image) -> Truth:
     return []
 
@@ -107,7 +112,7 @@ PICTURES: dict[str, tuple[Callable[[], Image.Image], str, Callable[[Any], Truth]
     "CMYK": (lambda: RGB.convert("CMYK"), "jpg", shown, {"quality": 100}),
     "YCbCr": (lambda: RGB.convert("YCbCr"), "jpg", shown, {"quality": 100}),
     "YCbCr in memory": (lambda: RGB.convert("YCbCr"), "", shown, {}),
-    "LAB": (lambda: Image.merge("LAB", RGB.split()), "tif", nothing, {}),
+    "LAB": (lambda: ImageCms.profileToProfile(RGB, SRGB, LAB, outputMode="LAB"), "tif", from_lab, {}),
     "HSV": (lambda: RGB.convert("HSV"), "", shown, {}),
     "I, 0 to 65535": (lambda: Image.fromarray(WIDE.astype(np.int32)), "tif", by(257), {}),
     "I, 0 to 255": (lambda: Image.fromarray(GREY.astype(np.int32)), "tif", by(1), {}),
@@ -227,12 +232,13 @@ def picture(name: str, way: str) -> gate.Result:
 
 
 def array(values: np.ndarray, channels: int, way: str, truth: Truth) -> gate.Result:
-    """The verdict on an array (H, W) or (H, W, C), or on the tensor (C, H, W) that is made of it."""
+    """The verdict on an array (H, W) or (H, W, C), or on the tensor (C, H, W) of it, in A or in both domains."""
     item: Any = values
-    if way == "tensor":
+    if way != "array":
         item = torch.from_numpy(np.ascontiguousarray(values))
         item = item[None] if item.ndim == 2 else item.permute(2, 0, 1)
     other = labkit.to_float(torch.from_numpy(np.ascontiguousarray(COLOURS)).permute(2, 0, 1))[:channels]
+    other = item if way == "both" else other
     return verdict(lambda: Pairs(item, other), (channels, channels), "a", truth)
 
 
@@ -279,7 +285,7 @@ CASES = {
 } | {
     f"{kind}: {way}, {layout}, {channels} channels": functools.partial(numbers, kind, way, channels, layout)
     for kind in KINDS
-    for way in ("array", "tensor")
+    for way in ("array", "tensor", "both")
     for channels, layout in ((3, "HWC"), (3, "HW"), (1, "HW"))
 }
 
