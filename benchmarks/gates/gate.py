@@ -142,9 +142,11 @@ def run(
 
 
 def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of a model's tensors, without the extra state of its modules."""
+    """Copies of a model's tensors, without the extra state of its modules, and those that are not initialised yet."""
     return {
-        name: value.detach().clone() for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)
+        name: value.detach().clone()
+        for name, value in model.state_dict().items()
+        if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
     }
 
 
