@@ -68,6 +68,14 @@ def keyless(value: Any) -> int:
     return 0
 
 
+def member(base: type[enum.Enum], x: Any) -> Any:
+    """A member of an enumeration of this module, as a user's would be."""
+    name = f"{base.__name__}_{str(x).replace('.', '_')}"
+    if name not in globals():
+        globals()[name] = base(name, {"IT": x}, module=__name__)
+    return globals()[name].IT
+
+
 def each(k: Convert, x: dict[str, float]) -> dict[str, Any]:
     return {key: k(value) for key, value in x.items()}
 
@@ -87,8 +95,8 @@ INTS: dict[str, Convert] = {
     "float": float,
     "Fraction": Fraction,
     "Decimal": Decimal,
-    "IntEnum": lambda x: enum.IntEnum("Size", {"IT": x}).IT,
-    "Enum": lambda x: enum.Enum("Size", {"IT": x}).IT,
+    "IntEnum": lambda x: member(enum.IntEnum, x),
+    "Enum": lambda x: member(enum.Enum, x),
     "int subclass": Int,
     "str": str,
 }
@@ -105,17 +113,17 @@ FLOATS: dict[str, Convert] = {
     "Fraction": Fraction,
     "Decimal": lambda x: Decimal(str(x)),
     "float subclass": Float,
-    "Enum": lambda x: enum.Enum("Rate", {"IT": x}).IT,
+    "Enum": lambda x: member(enum.Enum, x),
     "str": str,
 }
 FEW_INTS = {kind: INTS[kind] for kind in ("np.int64", "np.float64", "0-d tensor", "float", "IntEnum", "str")}
 FEW = {kind: FLOATS[kind] for kind in ("np.float64", "np.float32", "0-d array", "0-d tensor", "Fraction", "Decimal")}
-WHOLE = {"np.int64": np.int64, "np.bool_": np.bool_, "IntEnum": lambda x: enum.IntEnum("Size", {"IT": int(x)}).IT}
+WHOLE = {"np.int64": np.int64, "np.bool_": np.bool_, "IntEnum": lambda x: member(enum.IntEnum, int(x))}
 TEXTS: dict[str, Convert] = {
     "np.str_": np.str_,
     "str subclass": Str,
-    "StrEnum": lambda x: enum.StrEnum("Name", {"IT": x}).IT,
-    "Enum": lambda x: enum.Enum("Name", {"IT": x}).IT,
+    "StrEnum": lambda x: member(enum.StrEnum, x),
+    "Enum": lambda x: member(enum.Enum, x),
     "0-d array": np.array,
 }
 FILES = {**TEXTS, "Path": Path, "bytes": os.fsencode, "Path subclass": type("Mine", (type(Path()),), {})}
@@ -136,7 +144,7 @@ RATES: dict[str, Convert] = {
     "defaultdict": lambda x: collections.defaultdict(float, x),
     "MappingProxyType": types.MappingProxyType,
     "np.str_ keys": lambda x: {np.str_(key): value for key, value in x.items()},
-    "StrEnum keys": lambda x: {enum.StrEnum("Player", {"IT": key}).IT: value for key, value in x.items()},
+    "StrEnum keys": lambda x: {member(enum.StrEnum, key): value for key, value in x.items()},
     **{f"{kind}s": functools.partial(each, k) for kind, k in FLOATS.items()},
 }
 STATES: dict[str, Callable[[], Any]] = {
