@@ -345,9 +345,9 @@ def network(settings: dict[str, Any]) -> dict[str, Any]:
 def train(folder: str, steps: int, settings: dict[str, Any], changed: list[bool]) -> Any:
     """The run. Afterwards `changed` holds whether any weight differs from those at first."""
     rest = {"generator": "resnet_3blocks", "discriminator": "n_layers", "n_layers": 1, "ngf": 4, "ndf": 4, **settings}
+    torch.manual_seed(0)
     rest |= network(settings)
     rest.pop("extra", None), rest.pop("buffer", None)
-    torch.manual_seed(0)
     changed[:] = [False]
     model = labkit.CycleGAN(**{key: rest.pop(key) for key in MODEL & rest.keys()})
     before = gate.weights(model)
