@@ -103,8 +103,9 @@ class Model(nn.Module):
 
 
 def trainable(*networks: nn.Module) -> list[nn.Parameter]:
-    """The weights of these networks, frozen ones left out."""
-    return [weight for network in networks for weight in network.parameters() if weight.requires_grad]
+    """The weights of these networks, frozen ones left out, and those that they share once."""
+    weights = [weight for network in networks for weight in network.parameters() if weight.requires_grad]
+    return list(dict.fromkeys(weights))
 
 
 @torch.no_grad()

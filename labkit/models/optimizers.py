@@ -26,7 +26,7 @@ def rates_of(usual: dict[str, float], lr: float | Mapping[str, float] | None) ->
     with explained(f"lr={lr}", "A learning rate is a positive number, such as 2e-4."):
         rates = {player: float(given[player]) for player in usual}
         if not all(0 < rate < math.inf for rate in rates.values()):
-            raise ValueError("not all are")
+            raise ValueError("not above 0, or not finite")
     return rates
 
 

@@ -52,7 +52,7 @@ class SharedStep:
     """A data-parallel step as one rank runs it.
 
     Attributes:
-        operators: in their order, those with which DDP copies gradients into its buckets and back among them.
+        operators: in their order, those with which DDP copies gradients into its buckets among them.
         collectives: in their order.
         batch_size: pictures of each domain on this rank.
         memory: the peak memory of the step's tensors in bytes, with DDP's buckets, as `step_memory` counts it.
@@ -170,9 +170,9 @@ class _CollectiveRecorder(Recorder):
         self.collectives.append(Collective(name, size, dtype, self.range, here, here))
 
     def end_of_backward(self) -> None:
-        """DDP waits for one bucket after the other, and for each gradient in it makes a view and a copy of the mean."""
+        """DDP waits for one bucket after the other, and for each gradient in it makes a view of the mean."""
         awaited = len(self.operators)
         for place, gradients in self._buckets:
             self.collectives[place] = replace(self.collectives[place], awaited=awaited)
-            awaited += 2 * gradients
+            awaited += gradients
         self._buckets.clear()

@@ -97,6 +97,7 @@ def fit(
         with explained(f"schedule={schedule!r:.60}", "Give a function of steps done, as labkit.linear_schedule(9, 9)."):
             float(schedule(0))
     seed, batch_size, ema = plain("seed", seed, int), plain("batch_size", batch_size, int), plain("ema", ema, float)
+    steps = plain("steps", steps, int)
     pictures = open_data(data, step.model.channels)
     _check(pictures, step, batch_size, ema, steps=steps, report_every=report_every, sample_every=sample_every)
     settings = {**pictures.settings, "batch_size": batch_size, "seed": seed, **({"ema": ema} if ema else {})}

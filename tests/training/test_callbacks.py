@@ -136,7 +136,7 @@ def test_what_is_no_callback_or_overrides_nothing_is_refused(train, wrong, messa
 
 @pytest.mark.parametrize("schedule", [0.5, [1.0], LambdaLR, LambdaLR(SGD([torch.ones(1)], 1.0), float)])
 def test_a_schedule_is_a_function(train, schedule):
-    with pytest.raises(labkit.LabkitError, match="schedule=.*: give a function of steps done"):
+    with pytest.raises(labkit.LabkitError, match="schedule=.*: .* Give a function of steps done"):
         train(1, None, schedule=schedule)
 
 
