@@ -69,8 +69,8 @@ def open_data(data: UnpairedData | Dataset, channels: tuple[int, int]) -> Unpair
         opened.size = pairs[0][0].shape[1]
     except Exception as error:  # of code that is not labkit's
         raise DataError(
-            f"data={data!r:.60}: give labkit.folders(...), labkit.fruit(), or a dataset with len(), at least 1, and "
-            'items by number: (a, b) or {"A": a, "B": b}, of files, PIL pictures, arrays (H, W, C), tensors (C, H, W). '
-            f"Of a DataLoader give the dataset. These data cannot be used: {type(error).__name__}: {error}"
+            f"data, a {type(data).__name__}, cannot be used ({type(error).__name__}: {error}). Give labkit.folders(), "
+            'labkit.fruit() or a dataset with len(), at least 1, and items by number: (a, b) or {"A": a, "B": b}, of '
+            "files, PIL pictures, arrays (H, W, C), tensors (C, H, W). Of a DataLoader give the dataset."
         ) from error
     return opened

@@ -98,10 +98,10 @@ def zeros(*shape, dtype=torch.float32):
 REFUSED = [
     (DataLoader(Pairs()), "Of a DataLoader give the dataset"),
     ([], "a dataset with len.., at least 1"),
-    ("photos", "data='photos': give labkit.folders"),
-    ([zeros(32, 32)], r"items by number: \(a, b\).*too many values to unpack"),
-    ([{"A": zeros(32, 32)}], "items by number.*KeyError: 'B'"),
-    ([(zeros(32, 32), zeros(32, 32) + 255)], "cannot be used: DataError: item 0, B: .* it holds 255"),
+    ("photos", "data, a str, .* Give labkit.folders"),
+    ([zeros(32, 32)], r"too many values to unpack.*items by number: \(a, b\)"),
+    ([{"A": zeros(32, 32)}], "KeyError: 'B'.*items by number"),
+    ([(zeros(32, 32), zeros(32, 32) + 255)], "cannot be used .DataError: item 0, B: .* it holds 255"),
     ([(zeros(32, 32), zeros(32, 36))], r"item 0 has shapes \[\(3, 32, 32\), \(3, 32, 36\)\]"),
     ([(zeros(32, 32),) * 2] * 5 + [(zeros(36, 36),) * 2], "item 5 has .*, item 0 .*: resize or crop all to one size"),
 ]
