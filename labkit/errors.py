@@ -32,9 +32,9 @@ def explained(where: str, advice: str, kind: type[LabkitError] = LabkitError) ->
     """Makes an error inside, of code that is not labkit's, one of this kind: where it was, its reason, what to do."""
     try:
         yield
-    except LabkitError:
-        raise
     except Exception as error:
+        if isinstance(error, LabkitError) or "Memory" in type(error).__name__:  # too little of it
+            raise
         raise kind(" ".join(f"{where}: {str(error)[:200].rstrip('.')}. {advice}".split())) from error
 
 

@@ -21,7 +21,8 @@ class Recompute(SpeedUp, CycleGANStep):
     for the second run if there is dropout, a hook or a custom layer: to read it would keep a step from a CUDA graph.
 
     Improves: memory for activations, which falls to about that of a single pass, so that larger batches or pictures
-    fit. It does not make a step faster by itself: the generators' forward passes run twice.
+    fit. It does not make a step faster by itself: the generators' forward passes run twice, and a layer of your own
+    that counts its calls counts both.
     """
 
     name = "recompute"

@@ -137,6 +137,11 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
     assert same_weights(other, whole.model)
 
 
+def test_too_little_memory_is_no_fault_of_the_network():
+    with pytest.raises(torch.OutOfMemoryError), labkit.errors.explained("G_A", "Return one tensor."):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
 @pytest.mark.slow
 def test_it_is_exported(tiny, tmp_path):
     assert labkit.export(tiny_with(tiny), tmp_path / "mine.onnx") < 1e-4
