@@ -81,6 +81,7 @@ class Update(NamedTuple):
         after = State.of(step)
         after.settings["batch afterwards"] = "as given" if all(map(torch.equal, batch, given)) else "overwritten"
         after.settings["seed of PyTorch's random numbers"] = torch.initial_seed()
+        after.settings["number of weights whose moments are gone"] = len(before.means.keys() - after.means.keys())
         beta = next(iter(step.optimizers.values())).param_groups[0].get("betas", (0.0,))[0]
         gradients = {  # from the change of Adam's mean: a CUDA graph shows no other gradient
             weight: (mean - beta * before.means.get(weight, torch.zeros_like(mean))) / (1 - beta)

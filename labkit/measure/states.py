@@ -84,18 +84,14 @@ def moments(step: Step) -> dict[str, dict[str, Any]]:
     return {name: kept[weight] for name, weight in named if ADAM_STATE <= kept.get(weight, {}).keys()}
 
 
-def apart_from_moments(step: Step) -> dict[str, Any]:
-    """A copy of a step's `state_dict` without its optimisers, which are most of it."""
-    return copy.deepcopy({part: kept for part, kept in step.state_dict().items() if part != "optimizers"})
-
-
 def hand_over(source: Step, target: Step) -> bool:
     """Gives `target` the state of `source`, except for learning rates, and to each weight the moments of its name.
 
     Returns:
         Whether the moments of both are the same now. A step that keeps them elsewhere, or otherwise, keeps its own.
     """
-    state, optimizers, given = apart_from_moments(source), target.state_dict()["optimizers"], moments(source)
+    state = {part: copy.deepcopy(kept) for part, kept in source.state_dict().items() if part != "optimizers"}
+    optimizers, given = target.state_dict()["optimizers"], moments(source)
     names, same = {weight: name for name, weight in target.model.named_parameters()}, True
     for player, optimizer in target.optimizers.items():
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
