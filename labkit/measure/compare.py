@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 import statistics
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from labkit import ranks
@@ -21,8 +23,9 @@ from labkit.measure.equivalence import EquivalenceCheck
 from labkit.measure.record import Pair
 from labkit.measure.roofline import matmul_rate, step_flops
 from labkit.measure.same import Update
-from labkit.measure.states import take_step
+from labkit.measure.states import State, take_step
 from labkit.measure.timing import alternate, interval, ratios, spread
+from labkit.measure.walks import moved
 from labkit.models.step import Step
 from labkit.stamp import stamp
 from labkit.variants.registry import SPEEDUPS, make_step
@@ -90,23 +93,34 @@ def compare(
 
         | look | updates | pictures | what has to agree |
         |---|---|---|---|
-        | first updates | 1 to 24, the last 22 each at another learning rate | 16 x 16, in float64 | all, to 1e-6 |
-        | larger pictures | 1 | 48 x 48, in float64 | all, to 1e-6 |
-        | after the timing | the next one, from the baseline's state | as given | all, to the rounding of their type |
+        | first updates | 1 to 24 | 16 x 16, in float64 | all, to 1e-6 |
+        | larger pictures | 1 | 48 x 48, in float64, one more than in the batch | all, to 1e-6 |
+        | without float64 | 1 to 24 | 32 x 32, in float32 | all, to the rounding of their type |
+        | the timing | all | as given, shifted each time | how far they go, to a quarter; counts; settings |
+        | after the timing | 1, and 1 after loading a state | as given | all, to the rounding of their type |
 
         "All" is losses, each term's gradient, weights, Adam's moments, batch norm's running statistics, pools, counts
-        of updates, learning rates and, in float64, translations in evaluation mode. In float32, rounding is 1e-4 of a
-        loss, 5 % of a term's gradient and 1 % of an update's length; and weights and moments have its digits.
+        of updates, learning rates, and that a step leaves its batch and the seed of random numbers alone. In float32,
+        rounding is 1e-4 of a loss, 5 % of a gradient, 5 % of a term's gradient and 1 % of an update's length; and
+        weights and moments have more than 16 binary digits.
+
+        New steps take their first updates as in `labkit.fit`: the learning rate changes each time. The third comes
+        after loading the state after the first, at 0.001 of the usual rate, the fourth at twice it. The last ones
+        have the very same pictures, and then comes `finish()`. In float64, translations in evaluation mode have to
+        agree, too, also those by an exponential moving average of the weights.
 
         Not seen is a fault that acts in none of these updates: once in a while after the 24th, only where a loss is
         small, only on pictures between the sizes. Nor one that is smaller than the rounding above, if it needs larger
-        pictures or float32. Of an optimiser that is not PyTorch's Adam, the weights alone are compared.
+        pictures or float32. Nor a step that asks whether it is watched, by its callers or by counting its calls. Of an
+        optimiser that does not name its moments as PyTorch's Adam does, or keeps them elsewhere, the weights alone are
+        compared, and after a state was loaded or after the timing only to a factor of 2 and in direction.
 
-        Corners are larger where the networks need it. A step that fails in float64 takes 12 updates on 48 x 48 pixels
-        in float32. A class with ``tolerance = "16-bit"`` that differs in float64 takes them, too, and has 16 bits'
-        rounding: 10 % of a loss, and a cosine of 0.8 between a network's gradient and the baseline's, of 0.3 between a
-        layer's. `why` says so. Dropout has to draw again in every update. It is left out where a step draws it in
-        another order, and after the timing; a CUDA graph, which would continue to drop, is not looked at then.
+        Corners are larger where the networks need it. A step that fails in float64 is looked at without. So is one of
+        a class with ``tolerance = "16-bit"`` that differs in float64. It has 16 bits' rounding: 10 % of a loss, and a
+        cosine of 0.8 between a network's gradient and the baseline's, of 0.3 between a layer's. `why` says so, and how
+        many updates a scaler of losses has left out; more than 10 % of the timed ones are too many. Dropout has to draw
+        again in every update. It is left out where a step draws it in another order, and after the timing; a CUDA
+        graph, which would continue to drop, is not looked at then.
 
     Raises:
         LabkitError: an argument cannot be used, or the baseline does not run.
@@ -159,6 +173,7 @@ def _compare(
             raise LabkitError(f"{name}, the baseline, does not run: {failed[name][1]}.")
 
     def begin(name: str) -> None:
+        own = moved(batch, 0)  # a step may overwrite it
         held = torch.cuda.memory_allocated() if batch[0].is_cuda else 0
         torch.manual_seed(0)
         with warnings.catch_warnings():  # of a speed-up that does nothing here: the verdict says so
@@ -170,7 +185,7 @@ def _compare(
         if reasons := [f"{one.name}: {reason}" for one in named if (reason := one.why_inactive(step.model))]:
             failed[name] = "inactive", "; ".join(reasons)
         else:
-            tried[name] = first_updates(step, batch, name, held)
+            tried[name] = first_updates(step, own, name, held)
 
     for name in tqdm(makers, "first steps", delay=5):
         attempt(name, functools.partial(begin, name))
@@ -179,21 +194,24 @@ def _compare(
         raise LabkitError(f"{baseline}, the baseline: {', '.join(bad)} is not a finite number. Is the batch finite?")
     if len({id(one.step.model) for one in tried.values()}) < len(tried):
         raise LabkitError("two steps share one model: let each function make a model of its own.")
-    calls = {
-        name: functools.partial(attempt, name, functools.partial(take_step, one.step, batch, name))
-        for name, one in tried.items()
-    }
-    began, seconds = time.perf_counter(), alternate(calls, rounds, warmup, clock=clock)
+
+    def timed(name: str, step: Step, real_a: Tensor, real_b: Tensor) -> None:
+        attempt(name, functools.partial(take_step, step, (real_a, real_b), name))
+
+    calls = {name: functools.partial(timed, name, one.step) for name, one in tried.items()}
+    given = (moved(batch, k) for k in itertools.count(1) for _ in calls)  # no step meets pictures that it has seen
+    saved = copy.deepcopy(tried[again].step.state_dict())
+    began, seconds = time.perf_counter(), alternate(calls, rounds, warmup, clock=clock, given=given)
     while (n := len(seconds[baseline])) <= MOST_ROUNDS // 2 * rounds and _undecided(seconds, [*tried]):
         [late] = ranks.largest([2 * time.perf_counter() - began - until])  # after as long again; each has its own clock
         if late > 0:
             break
-        more = alternate(calls, n, warmup=0, clock=clock)
+        more = alternate(calls, n, warmup=0, clock=clock, given=given)
         seconds = {name: [*measured, *more[name]] for name, measured in seconds.items()}
     peak = matmul_rate(batch[0].device)
     noise = interval(ratios(seconds[baseline], seconds[again]))
     images = ranks.count() * len(batch[0])
-    check = EquivalenceCheck(makers[baseline], tried[again].step, batch)
+    check = EquivalenceCheck(makers[baseline], tried[again].step, batch, tried[again].begun, saved)
     rows: dict[str, dict] = {}
     for name, one in tried.items():
         numbers = _numbers(one, first, seconds[name], seconds[baseline], images, peak)
@@ -207,7 +225,7 @@ def _compare(
             if one.networks != first.networks:
                 verdict, why = "another model", _measured(times, between)
             else:
-                reason, note = check.difference(makers[name], one.step)
+                reason, note = check.difference(makers[name], one.step, one.begun)
                 verdict, why = ("not equivalent", reason) if reason else (verdict, why)
                 why += f"; {note}" if note else ""
         rows[name] = {"verdict": verdict, "why": why, **numbers}
@@ -234,8 +252,9 @@ class FirstUpdates(NamedTuple):
     step: Step
     networks: dict[str, tuple[int, ...]]  # the shapes of the weights
     flops: int  # of a plain step of the same model: work that a speed-up repeats is no progress
-    first: Update  # without the weights, since there may be many steps
+    first: Update  # its losses and gradients, and no more, since there may be many steps
     peak_bytes: float  # in the second and third update, without the memory in use before; NaN on a CPU
+    begun: State  # after them, without what the timing is not judged by
 
 
 def first_updates(step: Step, batch: Pair, name: str, held: int = 0) -> FirstUpdates:
@@ -249,13 +268,14 @@ def first_updates(step: Step, batch: Pair, name: str, held: int = 0) -> FirstUpd
     flops = step_flops(plain, batch)
     del plain
     first = Update.of(step, batch, name)
-    first = first._replace(displacements={}, after=first.after._replace(weights={}, means={}, squares={}, buffers={}))
     if batch[0].is_cuda:
         torch.cuda.reset_peak_memory_stats()
     for _ in range(2):
         take_step(step, batch, name)
     peak_bytes = torch.cuda.max_memory_allocated() - held if batch[0].is_cuda else math.nan
-    return FirstUpdates(step, networks, flops, first, peak_bytes)
+    begun = State.of(step)._replace(means={}, buffers={}, pools={})
+    first = first._replace(displacements={}, squares={}, after=begun)
+    return FirstUpdates(step, networks, flops, first, peak_bytes, begun)
 
 
 def _numbers(

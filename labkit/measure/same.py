@@ -7,14 +7,14 @@ that the caller wrote are all compared in the same way.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from labkit.measure.record import Pair
-from labkit.measure.states import State, by_network, displacements, take_step, vector
+from labkit.measure.states import State, take_step
 from labkit.models.step import Step
 
 Gradients = dict[str, Tensor]  # by the name of the weight
@@ -24,7 +24,7 @@ class Tolerances(NamedTuple):
     """How far an update may be from the baseline's, each number as a share of the baseline's."""
 
     loss: float  # each loss, and a pool's pictures
-    gradient: float  # ||difference|| of a network's gradients
+    gradient: float  # ||difference|| of a network's gradients, and half of that of their squares, as Adam keeps them
     cosine: float  # the smallest one between two gradients of a network
     term: float  # the length of one loss term's gradient in a network
     missing_term: float  # a term counts as missing if at most this part of its gradient is left
@@ -33,7 +33,7 @@ class Tolerances(NamedTuple):
     displacement: float  # ||difference|| of a network's displacements, the changes of its weights in one update
     distance: float  # the length of that displacement
     heading: float  # the smallest cosine between two displacements of a network, or two gradients of a layer
-    kept: float  # ||difference|| of Adam's second moments, and of batch norm's running statistics, in a network
+    kept: float  # ||difference|| of batch norm's running statistics in a network
     exact: bool  # whether gradients differ by whole loss terms, and not by rounding
 
 
@@ -42,6 +42,7 @@ NEGLIGIBLE_GRADIENT = 1e-3  # of its network's: before a norm, a bias has a grad
 EQUAL_SHARES = 1e-3  # shares of several terms that differ by less are one factor of the whole gradient
 LEAST_LAYER = 0.01  # a layer's direction is judged if its gradient is longer than this share of its network's
 LEAST_EXPLAINED = 0.2  # a term is blamed if it explains more than this share of a difference
+BY_ROUNDING = 3e-4  # a smaller difference of a network's gradients hides no term that is judged
 
 
 class Distance(NamedTuple):
@@ -64,6 +65,7 @@ class Update(NamedTuple):
     losses: dict[str, float]
     gradients: Gradients  # that PyTorch's Adam was given; empty for another optimiser
     displacements: dict[str, Tensor]  # the change of each weight
+    squares: dict[str, Tensor]  # the change of Adam's second moments
     after: State
 
     @classmethod
@@ -74,15 +76,25 @@ class Update(NamedTuple):
             LabkitError: as `take_step`.
         """
         torch.manual_seed(seed)
-        before = State.of(step)
+        before, given = State.of(step), [pictures.clone() for pictures in batch]
         losses = {loss: value.item() for loss, value in take_step(step, batch, name).items()}
         after = State.of(step)
+        after.settings["batch afterwards"] = "as given" if all(map(torch.equal, batch, given)) else "overwritten"
+        after.settings["seed of PyTorch's random numbers"] = torch.initial_seed()
+        after.settings["number of weights whose moments are gone"] = len(before.means.keys() - after.means.keys())
         beta = next(iter(step.optimizers.values())).param_groups[0].get("betas", (0.0,))[0]
         gradients = {  # from the change of Adam's mean: a CUDA graph shows no other gradient
             weight: (mean - beta * before.means.get(weight, torch.zeros_like(mean))) / (1 - beta)
             for weight, mean in after.means.items()
         }
-        return cls(losses, gradients, displacements(before, after), after)
+        return cls.between(before, after, losses, gradients)
+
+    @classmethod
+    def between(cls, before: State, after: State, losses: dict[str, float], gradients: Gradients) -> Update:
+        """All that a step does between two states, as if it were one update."""
+        way = {name: now - before.weights[name] for name, now in after.weights.items()}
+        squares = {name: now - before.squares.get(name, 0) for name, now in after.squares.items()}
+        return cls(losses, gradients, way, squares, after)
 
     def distance(self, right: Update) -> Distance:
         """How far this update is from the `right` one."""
@@ -117,13 +129,30 @@ def first_difference(
         or _losses_difference(mine, right, allowed)
         or _gradients_difference(mine, right, allowed, terms)
         or _displacements_difference(mine, right, allowed)
-        or kept_difference(mine.after, right.after, allowed.kept)
+        or _kept_difference("changes of Adam's second moments", mine.squares, right.squares, 2 * allowed.gradient)
+        or _kept_difference("batch norm's running statistics", mine.after.buffers, right.after.buffers, allowed.kept)
     )
 
 
-def state_difference(mine: State, right: State) -> str | None:
-    """How a state after many updates differs from the baseline's in what has to agree exactly, or None."""
-    return _numbers_difference(mine, right) or _pools_difference(mine, right)
+def way_difference(mine: Update, right: Update, allowed: Tolerances) -> str | None:
+    """How many updates, each step's from its own state, differ from the baseline's, or None.
+
+    Rounding alone soon leads to different weights. Counts, settings and pools have to agree exactly, and weights and
+    second moments have to go about as far.
+    """
+    apart = _numbers_difference(mine.after, right.after) or _pools_difference(mine.after, right.after)
+    if apart := apart or _not_learning(mine, right) or _displacements_difference(mine, right, allowed):
+        return apart
+    for network, like in by_network({name: way for name, way in right.squares.items() if name in mine.squares}).items():
+        times = (vector(mine.squares, like).norm() / vector(like, like).norm()).item()
+        if not 1 - allowed.kept <= times <= 1 + allowed.kept:
+            return f"Adam's second moments of {network} grow {times:.3g} times as much"
+    return None
+
+
+def left_out(mine: State, right: State) -> int:
+    """The most updates that a weight has missed."""
+    return max((right.counts.get(name, count) - count for name, count in mine.counts.items()), default=0)
 
 
 def _names_difference(mine: dict[str, float], right: dict[str, float]) -> str | None:
@@ -190,7 +219,8 @@ def _gradients_difference(
     for network, expected in by_network({name: part for name, part in its.items() if name in own}).items():
         difference, length = vector(own, expected) - vector(its, expected), vector(its, expected).norm()
         near = difference.norm() <= allowed.gradient * length
-        if not (near and allowed.exact) and difference.norm() <= allowed.rounding * length:
+        small = difference.norm() <= (allowed.gradient if allowed.exact else BY_ROUNDING) * length
+        if not small and difference.norm() <= allowed.rounding * length:
             if reason := _wrong_term(network, expected, difference, terms(), allowed):
                 return reason
         if not near:
@@ -241,23 +271,31 @@ def _displacements_difference(mine: Update, right: Update, allowed: Tolerances) 
         if not difference <= allowed.displacement * distance:
             return f"the weights of {network} go elsewhere, by {(difference / distance).item():.2g} of their way"
         if not abs(own.norm() - distance) <= allowed.distance * distance:
-            return f"an update moves {network} {(own.norm() / distance).item():.3g} times as far"
+            return f"{network} moves {(own.norm() / distance).item():.3g} times as far"
         if not (cosine := torch.cosine_similarity(own, its, dim=0).item()) >= allowed.heading and distance:
             return f"the weights of {network} go elsewhere: the cosine of their way with the baseline's is {cosine:.2f}"
     return None
 
 
-def kept_difference(mine: State, right: State, allowed: float) -> str | None:
-    """Second moments or running statistics of a network that differ by more than the share `allowed`, or None.
+def _kept_difference(what: str, own: Mapping[str, Tensor], its: Mapping[str, Tensor], allowed: float) -> str | None:
+    """The network in which what is kept differs by more than the share `allowed`, or None.
 
-    Those that the step's optimiser does not have are not compared.
+    Tensors that the step's optimiser does not have are not compared.
     """
-    for what, own, its in (
-        ("Adam's second moments", mine.squares, right.squares),
-        ("batch norm's running statistics", mine.buffers, right.buffers),
-    ):
-        for network, like in by_network({name: one for name, one in its.items() if name in own}).items():
-            difference = (vector(own, like) - vector(like, like)).norm()
-            if not difference <= allowed * vector(like, like).norm():
-                return f"{what} of {network} differ from the baseline's"
+    for network, like in by_network({name: one for name, one in its.items() if name in own}).items():
+        if not (vector(own, like) - vector(like, like)).norm() <= allowed * vector(like, like).norm():
+            return f"{what} of {network} differ from the baseline's"
     return None
+
+
+def by_network(by_name: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The tensors of each network, by its name."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, value in by_name.items():
+        parts.setdefault(name.partition(".")[0], {})[name] = value
+    return parts
+
+
+def vector(by_name: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> Tensor:
+    """The values of the weights in `like` as one vector, with zeros for a weight without a value."""
+    return torch.cat([by_name.get(name, torch.zeros_like(part)).flatten().double() for name, part in like.items()])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy
@@ -17,7 +17,9 @@ from labkit.models.step import Step
 
 ADAM_SETTINGS = ("betas", "eps", "weight_decay", "amsgrad", "maximize")
 ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
-LEAST_ROUNDED = 16  # numbers: one in 4096 has 12 zeros at the end by chance
+LAST_DIGITS = 0xFF  # a float32 has 24 binary digits. The last 8 are all zeros in one number of 256 by chance ...
+MOST_ROUNDED = 1 / 8  # ... and in so large a share of at least ...
+LEAST_NUMBERS = 32  # ... so many numbers by chance never
 
 
 def take_step(step: Step, batch: Pair, name: str) -> dict[str, Tensor]:
@@ -46,7 +48,7 @@ class State(NamedTuple):
     """A CPU copy of a step's state: tensors by the name of the weight, numbers by a description in words."""
 
     weights: dict[str, Tensor]
-    means: dict[str, Tensor]  # Adam's first moments, if it is PyTorch's Adam; else the weights alone are compared
+    means: dict[str, Tensor]  # Adam's first moments, as far as the optimiser names them as PyTorch's Adam does
     squares: dict[str, Tensor]  # its second moments
     buffers: dict[str, Tensor]  # batch norm's running statistics, which only translating uses
     counts: dict[str, int]  # Adam's steps, and the batches that batch norm has seen
@@ -56,18 +58,14 @@ class State(NamedTuple):
     @classmethod
     def of(cls, step: Step) -> State:
         """The state that `step` is in."""
-        named = dict(step.model.named_parameters())
-        adams = [optimizer for optimizer in step.optimizers.values() if "betas" in optimizer.param_groups[0]]
-        kept = {weight: own for optimizer in adams for weight, own in optimizer.state.items()}
-        adam = {name: kept[one] for name, one in named.items() if ADAM_STATE <= kept.get(one, {}).keys()}
-        buffers = dict(step.model.named_buffers())
+        adam, buffers = moments(step), dict(step.model.named_buffers())
         settings: dict[str, Any] = {f"size of the pool {name}": pool.size for name, pool in step.model.pools.items()}
         for player, optimizer in step.optimizers.items():
             group = optimizer.param_groups[0]
             settings[f"learning rate of the {player}"] = float(str(numpy.float32(float(group["lr"]))))  # as in a graph
             settings |= {f"{name} of the {player}": group[name] for name in ADAM_SETTINGS if name in group}
         return cls(
-            {name: host(weight) for name, weight in named.items()},
+            {name: host(weight) for name, weight in step.model.named_parameters()},
             {name: host(own["exp_avg"]) for name, own in adam.items()},
             {name: host(own["exp_avg_sq"]) for name, own in adam.items()},
             {name: host(buffer) for name, buffer in buffers.items() if buffer.is_floating_point()},
@@ -78,16 +76,46 @@ class State(NamedTuple):
         )
 
 
-def displacements(before: State, after: State) -> dict[str, Tensor]:
-    """How far each weight has moved."""
-    return {name: weight - before.weights[name] for name, weight in after.weights.items()}
+def moments(step: Step) -> dict[str, dict[str, Any]]:
+    """What Adam keeps of each weight that has learned, by its name. Optimisers with other names for it are left out."""
+    adams = [optimizer for optimizer in step.optimizers.values() if "betas" in optimizer.param_groups[0]]
+    kept = {weight: own for optimizer in adams for weight, own in optimizer.state.items()}
+    named = step.model.named_parameters()
+    return {name: kept[weight] for name, weight in named if ADAM_STATE <= kept.get(weight, {}).keys()}
+
+
+def hand_over(source: Step, target: Step) -> bool:
+    """Gives `target` the state of `source`, except for learning rates, and to each weight the moments of its name.
+
+    Returns:
+        Whether the moments of both are the same now. A step that keeps them elsewhere, or otherwise, keeps its own.
+    """
+    state = {part: copy.deepcopy(kept) for part, kept in source.state_dict().items() if part != "optimizers"}
+    optimizers, given = target.state_dict()["optimizers"], moments(source)
+    names, same = {weight: name for name, weight in target.model.named_parameters()}, True
+    for player, optimizer in target.optimizers.items():
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        for place, weight in enumerate(weights):
+            own, its = optimizer.state.get(weight, {}), given.get(names.get(weight, ""), {})
+            if own.keys() >= ADAM_STATE <= its.keys():
+                like, count = own["step"], int(its["step"])
+                step = torch.full_like(like, count) if isinstance(like, Tensor) else count
+                optimizers[player]["state"][place] = {**own, **its, "step": step}  # copied when it is loaded
+            else:
+                same = same and not own and not its
+    target.load_state_dict(state | {"optimizers": optimizers})
+    return same
+
+
+def displaced(before: State, after: State) -> list[str]:
+    """The weights that have changed."""
+    return [name for name, weight in after.weights.items() if not torch.equal(weight, before.weights[name])]
 
 
 def rounded(state: State) -> list[str]:
-    """The weights and moments, in words, whose numbers have no more digits than those of a 16-bit type.
+    """The weights and moments, in words, of which many numbers have no more than 16 of float32's 24 binary digits.
 
-    float16 and TF32 have 10 binary digits after the first one, and bfloat16 has 7, of float32's 23. Biases are left
-    out: the gradient of one in front of a norm is rounding alone, which has few digits by itself.
+    Biases are left out: the gradient of one in front of a norm is rounding alone, which has few digits by itself.
     """
     found = []
     parts = {"weight": state.weights, "Adam's first moment of": state.means, "Adam's second moment of": state.squares}
@@ -96,8 +124,8 @@ def rounded(state: State) -> list[str]:
             if values.dim() < 2:
                 continue
             digits = values[values != 0].view(torch.int32) if values.dtype == torch.float32 else values[:0]
-            short = len(digits) >= LEAST_ROUNDED and not (digits & 0xFFF).any()
-            if short or values.dtype in (torch.float16, torch.bfloat16):
+            short = ((digits & LAST_DIGITS) == 0).sum() > MOST_ROUNDED * len(digits) if len(digits) else False
+            if (len(digits) >= LEAST_NUMBERS and short) or values.dtype in (torch.float16, torch.bfloat16):
                 found.append(f"{what} {name}")
     return found
 
@@ -105,16 +133,3 @@ def rounded(state: State) -> list[str]:
 def host(tensor: Tensor) -> Tensor:
     """A copy on the CPU."""
     return tensor.detach().to("cpu", copy=True)
-
-
-def by_network(by_name: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The tensors of each network, by its name."""
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, value in by_name.items():
-        parts.setdefault(name.partition(".")[0], {})[name] = value
-    return parts
-
-
-def vector(by_name: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> Tensor:
-    """The values of the weights in `like` as one vector, with zeros for a weight without a value."""
-    return torch.cat([by_name.get(name, torch.zeros_like(part)).flatten().double() for name, part in like.items()])

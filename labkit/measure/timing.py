@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from tqdm.auto import tqdm
@@ -25,11 +25,12 @@ def synchronise() -> None:
 
 
 def alternate(
-    steps: Mapping[str, Callable[[], object]],
+    steps: Mapping[str, Callable[..., object]],
     rounds: int = 20,
     warmup: int = 3,
     synchronise: Callable[[], None] = synchronise,
     clock: Callable[[], float] = time.perf_counter,
+    given: Iterator[Sequence] | None = None,
 ) -> dict[str, list[float]]:
     """Seconds that each of the `steps` took, `rounds` times, taken in turn: a, b, b, a, ...
 
@@ -37,14 +38,16 @@ def alternate(
     met a slower machine. The order changes from round to round, because a step may be faster in one place than in
     another, for what its neighbour leaves in the caches. Each measurement begins and ends with a synchronisation, so
     that on a GPU it covers the step's work and not only its launches. The first `warmup` rounds do not count: in them
-    memory is allocated and kernels are chosen. Of several ranks the slowest counts.
+    memory is allocated and kernels are chosen. Of several ranks the slowest counts. Each call takes the next arguments
+    that are `given`, which are made before its clock starts.
     """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for turn in tqdm(range(warmup + rounds), "rounds", delay=5):
         for name in in_order([*steps], turn):
+            arguments = () if given is None else next(given)
             synchronise()
             started = clock()
-            steps[name]()
+            steps[name](*arguments)
             synchronise()
             if turn >= warmup:
                 seconds[name].append(clock() - started)

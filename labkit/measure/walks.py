@@ -1,7 +1,9 @@
-"""New steps for a comparison: on corners of pictures, in another type, from full pools, and where they arrive."""
+"""The looks at new steps: on corners of pictures, in another type, from full pools; and two steps side by side."""
 
 from __future__ import annotations
 
+import copy
+import functools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,82 +12,122 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from labkit.devices import flags
-from labkit.errors import LabkitError
+from labkit import ranks
+from labkit.devices import OUT_OF_MEMORY, flags
 from labkit.measure.record import Pair
-from labkit.measure.same import Update
-from labkit.measure.states import State, displacements, take_step
-from labkit.models.model import run_network
+from labkit.measure.same import NOT_COMPARED, Gradients, Tolerances, Update, first_difference
+from labkit.measure.states import State, hand_over, host, take_step
+from labkit.models.model import Model, run_network
 from labkit.models.step import Step, place_of
+from labkit.training.run import Run
+from labkit.variants.registry import make_step
 
 Maker = Callable[[], Step]
 
-# Pixels of a corner, and first updates there. In float64 both steps go their own ways, which costs little, and a fault
-# at any moment shows in the end; one update on larger pictures is enough, since float64 is slow on many GPUs. In
-# float32 each update is compared, from the same state.
-SIDES = {torch.float64: {16: 24, 48: 1}, torch.float32: {48: 12}}
-# After two updates the learning rate changes each time, as a schedule sets it. It is low, because at the full rate a
-# difference of rounding doubles with every update: after 24 of them 1e-16 has become 0.04, and at these rates 1e-9.
+# Learning rates of the first updates, as shares of the usual one. The third is after a state was loaded, at a rate
+# where schedules end. From the fifth on it changes each time, as a schedule sets it. It is low, because at the full
+# rate a difference of rounding doubles with every update: after 24 of them 1e-16 has become 0.04, and at these 4e-9.
+FIRST_RATES = 1.0, 1.0, 0.001, 2.0
 RATES = 0.02, 0.1
-TRANSLATED = 1e-5  # a difference of translations by rounding, as a share
+SHIFTED = 15  # updates with other pictures each. All after them have the same tensors again
+EMA = 0.9
 
 
-class Walk(NamedTuple):
-    """Several updates, as if they were one."""
+class Look(NamedTuple):
+    """New steps that take their first updates in this type, from full pools, as `labkit.fit` would let them.
 
-    whole: Update  # the losses of all of them; Adam's first moments in place of gradients
-    translations: list[Tensor]  # of real_a, and of real_b if the model translates it, in evaluation mode
-
-    def translates_as(self, right: Walk) -> bool:
-        """Whether the translations, which are in float32, are the same."""
-        pairs = zip(self.translations, right.translations, strict=True)
-        return all((mine - its).norm() <= TRANSLATED * its.norm() for mine, its in pairs)
-
-
-def walk(step: Step, batch: Pair, updates: int) -> Walk:
-    """Lets a new step take so many updates.
-
-    Raises:
-        LabkitError: it fails.
+    In float64 both steps go their own ways, which costs little, and a fault at any moment shows in the end; one update
+    on larger pictures is enough, since float64 is slow on many GPUs. In float32 each update is compared, from the same
+    state.
     """
-    before = State.of(step)
-    losses: dict[str, float] = {}
-    for k in range(updates):
-        torch.manual_seed(k)
-        step.scale_lr(rate(k))
-        losses |= {f"{loss} {k}": value.item() for loss, value in take_step(step, moved(batch, k), "given").items()}
-    after = State.of(step)
-    ways = zip(("AtoB", "BtoA"), batch, strict=True)
-    translations = [run_network(step.model.translator(way), real) for way, real in ways if way in step.model.directions]
-    kept = after._replace(weights={}, means={})  # which would be as large as two more networks
-    return Walk(Update(losses, after.means, displacements(before, after), kept), translations)
+
+    side: int  # pixels, more where the networks need it
+    dtype: torch.dtype
+    updates: int
+    more: int = 0  # pictures that the batch has in addition: a step may be right for one number of them alone
+
+    def within(self, batch: Pair, model: Model) -> Look:
+        """This look at as large corners of these pictures as the networks need."""
+        needed = -(-max(self.side, model.min_size) // model.size_multiple) * model.size_multiple
+        return self._replace(side=min(*batch[0].shape[-2:], needed))
+
+    def pictures(self, batch: Pair) -> Iterator[Pair]:
+        """Corners of the pictures for each update."""
+        corners = tuple(pictures[..., : self.side, : self.side].to(self.dtype) for pictures in batch)
+        given = tuple(torch.cat([pictures, pictures[: self.more].roll(1, -2)]) for pictures in corners)
+        for k in range(self.updates):
+            if k < SHIFTED:
+                shifted = moved((given[0], given[1]), k)
+            yield shifted
+
+    def turns(self, step: Step, batch: Pair) -> Iterator[tuple[int, Pair]]:
+        """Prepares the step for each update, and gives its number, from 1 on, and its pictures. Finishes it at last."""
+        saved: dict[str, Any] = {}
+        for k, pictures in enumerate(self.pictures(batch)):
+            if k == 1:
+                saved = copy.deepcopy(step.state_dict())
+            if k == 2:  # as a run that continues from its checkpoint
+                step.load_state_dict(saved)
+            step.scale_lr(FIRST_RATES[k] if k < len(FIRST_RATES) else random.Random(k).uniform(*RATES))
+            yield k + 1, pictures
+        step.finish()
+
+    def new(self, maker: Maker, pools: dict[str, Any] | None, dropout: bool = False) -> Step:
+        """A new step with these pools, by default without dropout, which depends on the order of the passes."""
+        torch.manual_seed(0)
+        step = maker()
+        step.place = place_of(next(step.model.to(self.dtype).parameters()))  # it is new: nothing to move
+        if not dropout:
+            without_dropout(step)
+        state = step.state_dict()  # loaded even without pools: an optimiser may have begun with a state
+        step.load_state_dict(state | {"pools": pools or state["pools"]})
+        return step
+
+    def full_pools(self, maker: Maker, batch: Pair) -> dict[str, Any]:
+        """States of pools that are full of noise, for pictures of this size."""
+        filling = self.new(maker, None)
+        filling(*next(self.pictures(batch)))
+        return {pool: full(state) for pool, state in filling.state_dict()["pools"].items()}
+
+    def walk(self, maker: Maker, pools: dict[str, Any], dropout: bool, batch: Pair) -> tuple[Update, list[Tensor]]:
+        """Lets a new step take all updates.
+
+        Returns:
+            All updates as if they were one, with Adam's first moments in place of gradients. And translations in
+            evaluation mode, of the model and of the average of its weights.
+
+        Raises:
+            LabkitError: it fails.
+        """
+        step = self.new(maker, pools, dropout)
+        before, losses = State.of(step), dict[str, float]()
+        run = Run(step, self.updates, None, ema=EMA)  # type: ignore[arg-type]  # it has no data
+        for k, pictures in self.turns(step, batch):
+            torch.manual_seed(k - 1)
+            losses |= {f"{loss} {k}": value.item() for loss, value in take_step(step, pictures, "given").items()}
+            run.add({})
+        after = State.of(step)
+        kept = after._replace(weights={}, means={}, squares={})  # which would be as large as three more networks
+        ways = [
+            (way, real) for way, real in zip(("AtoB", "BtoA"), pictures, strict=True) if way in run.model.directions
+        ]
+        models = run.model, run.translating
+        translations = [run_network(model.translator(way), real) for model in models for way, real in ways]
+        return Update.between(before, after, losses, after.means)._replace(after=kept), translations
 
 
-def rate(k: int) -> float:
-    """The learning rate of update k, from 0 on, as a share of the usual one."""
-    return 1.0 if k < 2 else random.Random(k).uniform(*RATES)
+# What a new step is asked, in this order. A step that fails in float64, or says that it rounds, is asked in float32.
+LOOKS = {
+    "first updates": Look(16, torch.float64, 24),
+    "larger pictures": Look(48, torch.float64, 1, more=1),
+    "without float64": Look(32, torch.float32, 24),
+}
 
 
 def moved(batch: Pair, k: int) -> Pair:
     """The pictures shifted by 3 k pixels, so that a step which keeps those of an earlier call is noticed."""
     real_a, real_b = (pictures.roll(3 * k, -1).contiguous() for pictures in batch)
     return real_a, real_b
-
-
-def corner(batch: Pair, side: int, dtype: torch.dtype) -> Pair:
-    """Square corners of the pictures in this type."""
-    real_a, real_b = (pictures[..., :side, :side].to(dtype).contiguous() for pictures in batch)
-    return real_a, real_b
-
-
-def sides(batch: Pair, step: Step, dtype: torch.dtype) -> dict[int, int]:
-    """The sides of `SIDES`, or as small as pictures and networks allow, and a number of updates for each."""
-    model, given = step.model, min(batch[0].shape[-2:])
-    found: dict[int, int] = {}
-    for side, updates in SIDES[dtype].items():
-        side = min(given, -(-max(side, model.min_size) // model.size_multiple) * model.size_multiple)
-        found.setdefault(side, updates)
-    return found
 
 
 @contextmanager
@@ -98,30 +140,6 @@ def computing_in(dtype: torch.dtype) -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(before)
-
-
-def new(
-    maker: Maker,
-    dtype: torch.dtype,
-    pools: dict[str, Any] | None = None,
-    timed: Step | None = None,
-    dropout: bool = False,
-) -> Step:
-    """A new step in this type, with these pools, by default without dropout, which depends on the order of the passes.
-
-    Raises:
-        LabkitError: its model is that of the step that was `timed`, which would be converted.
-    """
-    torch.manual_seed(0)
-    step = maker()
-    if timed is not None and step.model is timed.model:
-        raise LabkitError("the function that makes it gives one model each time")
-    step.place = place_of(next(step.model.to(dtype).parameters()))  # it is new: nothing to move
-    if not dropout:
-        without_dropout(step)
-    state = step.state_dict()  # loaded even without pools: an optimiser may have begun with a state
-    step.load_state_dict(state | {"pools": pools or state["pools"]})
-    return step
 
 
 def without_dropout(step: Step) -> None:
@@ -140,3 +158,47 @@ def full(pool: dict[str, Any]) -> dict[str, Any]:
     draws = random.Random(0).getstate()  # its first number is above 1/2
     rest = {name: value for name, value in pool.items() if name != "ranks"}
     return {**rest, "filled": len(kept), "random": draws, "pictures": noise.to(kept.device)}
+
+
+def in_one_update(
+    step: Step, baseline: Step, batch: Pair, k: int, allowed: Tolerances, loads: bool = False
+) -> str | None:
+    """How an update of a step differs from the baseline's on any rank, or None.
+
+    Both take it from the step's state or, if it `loads` that, from the baseline's. `k` is the number of updates before
+    and the seed of the random numbers.
+
+    Raises:
+        LabkitError: one of them fails.
+    """
+    same = hand_over(*((baseline, step) if loads else (step, baseline)))
+    loaded = allowed.exact and any(optimizer.state for optimizer in step.optimizers.values())
+    if not same and k > 1 and not loaded:  # else both have had the same moments since they began
+        allowed = allowed._replace(displacement=NOT_COMPARED, distance=1.0, heading=0.0)
+    before = copy.deepcopy(baseline.model)
+    right, mine = Update.of(baseline, batch, seed=k), Update.of(step, batch, seed=k)  # which may overwrite the batch
+    by_term = functools.cache(functools.partial(gradients_by_term, before, batch))
+    return ranks.first(first_difference(mine, right, allowed, by_term))  # or they would take other numbers of updates
+
+
+def gradients_by_term(model: Model, batch: Pair) -> dict[str, Gradients]:
+    """The gradient of each loss term of the model's plain step.
+
+    The dict is empty if the memory does not suffice for one more step, or with several ranks.
+    """
+    if ranks.count() > 1:
+        return {}
+    plain = make_step(model.requires_grad_(True))
+    names = {weight: name for name, weight in plain.model.named_parameters()}
+    terms: dict[str, Gradients] = {}
+    torch.manual_seed(0)
+    given = plain.inputs(*batch)
+    try:
+        for player, weights in plain.players.items():
+            for term, loss in plain.losses(player, given).items():
+                parts = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+                pairs = zip(weights, parts, strict=True)
+                terms[term] = {names[weight]: host(part) for weight, part in pairs if part is not None}
+    except OUT_OF_MEMORY:
+        return {}
+    return terms
