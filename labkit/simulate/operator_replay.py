@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import replace as with_changes
 from itertools import groupby
+from pathlib import Path
 
+import pandas
 import torch
 
 from labkit.errors import LabkitError
@@ -26,16 +28,7 @@ RECORDED_HOST_US = 29.0
 # Steps that others measured, where the GPU decides, by `kind_of_work`: the devices on which two networks or more were,
 # and the range of SIMULATED over measured times that holds eight of ten steps of a network that was left out, if five
 # are known. Each network counts once. tests/simulate/test_measured_steps.py computes them from data/measured.
-RANGES: dict[str, tuple[tuple[str, ...], float, float]] = {
-    "autocast, channels-last grouped convolutions": (("RTX 3090",), 0.21, 1.26),
-    "autocast, dense convolutions": (("RTX 3090", "RTX 4090"), 0.93, 1.32),
-    "autocast, depthwise convolutions": (("V100", "RTX 3090", "RTX 4090"), 0.76, 1.23),
-    "autocast, grouped convolutions": (("RTX 3090", "RTX 4090"), 0.81, 1.28),
-    "autocast, matrix products": (("V100", "A100", "RTX 3090", "H100", "RTX 4090"), 0.84, 1.31),
-    "float32, dense convolutions": (("V100", "A100"), 0.93, 1.12),
-    "float32, depthwise convolutions": (("V100",), 0.69, 1.00),
-    "float32, grouped convolutions": (("V100",), 0.96, 1.39),
-}
+RANGES = pandas.read_csv(Path(__file__).with_name("ranges.csv"), index_col="kind")
 OF_MEASURED = (0.7, 1.3)  # of networks of convolutions on an A100 and a V100 without autocast, whatever decides
 SLOWEST_HOST = 3  # published steps of small batches take up to 2.7 times as long as simulated
 

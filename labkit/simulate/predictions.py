@@ -122,9 +122,9 @@ def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us
             moving = roofline.microseconds(0.0, part.bytes_moved)
             us["arithmetic" if computing > moving else "memory"] += max(computing, moving)
     waits, would_wait = (one.timeline.wall > 1.1 * as_graph.timeline.wall for one in (played, slower))
-    devices, low, high = RANGES.get(kind_of_work(operators), ((), math.nan, math.nan))
-    if would_wait or roofline.device not in devices:
-        low = high = math.nan
+    kind, low, high = kind_of_work(operators), math.nan, math.nan
+    if kind in RANGES.index and roofline.device in RANGES["devices"][kind].split("; ") and not would_wait:
+        low, high = RANGES.loc[kind, ["low", "high"]]
     return {
         "device": roofline.device,
         "launch": "graph" if graph else "eager",

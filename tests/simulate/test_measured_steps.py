@@ -63,13 +63,15 @@ def test_ranges_hold_for_networks_that_were_left_out_and_the_page_quotes_them():
     page, total = (ROOT / "docs" / "trust.md").read_text("utf-8"), 0
     for kind, rows in STEPS.query("decides == 'GPU'").groupby("kind"):
         called = "none"
-        if (found := known(rows)) is None:
-            assert kind not in RANGES
-        else:
-            kept, (low, high), held = found
-            devices, *own = RANGES[kind]
-            assert (set(devices), own) == (set(kept["device"]), [round(low, 2), round(high, 2)]) and 0.75 < held < 0.9
-            called, total = f"{low:.2f} to {high:.2f}; {held:.0%}; {', '.join(devices)}", total + len(kept)
+        if found := known(rows):
+            kept, ends, held = found
+            devices, *own = RANGES.loc[kind]
+            assert (
+                own == ends.round(2).tolist() and set(devices.split("; ")) == set(kept["device"]) and 0.75 < held < 0.9
+            )
+            called = "{:.2f} to {:.2f}; {:.0%}; {}".format(*own, held, devices.replace(";", ","))
+            total += len(kept)
+        assert (kind in RANGES.index) == bool(found)
         counts = f"{rows['network'].nunique()} | {len(rows)} | {rows['ratio'].median():.2f}"
         assert f"| {kind} | {counts} | {called} |" in page, (kind, counts, called)
     assert f"{total} of the {len(STEPS)} steps" in page and total > 2 / 3 * len(STEPS)
