@@ -2,7 +2,7 @@
 
     python examples/simulated_steps.py
 
-simulates each step of data/measured, which takes half a minute, and writes the results into its table, beside the
+simulates each step of data/measured, which takes some minutes, and writes the results into its table, beside the
 measured times. Run it after a change of the model. `labkit.simulate.measured` reads the table. A step of your own is a
 function such as `inference` or `training` gives, with all of its tensors on the meta device.
 """

@@ -1,4 +1,4 @@
-"""Where the pages on speed-ups and on trust have measured numbers, they name the file that holds them: tables are equal."""
+"""Where the pages on speed-ups and trust have measured numbers, they name files that hold them; tables are equal."""
 
 import re
 from pathlib import Path
