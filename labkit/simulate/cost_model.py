@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -40,6 +40,8 @@ class Roofline:
             typical value, too, except for the V100.
         multiprocessors: their number. A product's result is computed in tiles, each on one of them.
         cache_bytes: of the L2 cache, from the same data sheets.
+        is_geforce: whether its tensor cores sum in float32 at half their rate. So each multiprocessor does 512 FLOP a
+            clock, and others 1,024 to 4,096, with as fast a shared memory: they need not wait for inputs.
     """
 
     device: str
@@ -51,6 +53,7 @@ class Roofline:
     least_us: float = 2.0
     multiprocessors: int = 108
     cache_bytes: float = 40e6
+    is_geforce: bool = False
 
     def microseconds(self, flops: float, bytes_moved: float, dtype: str = "float32") -> float:
         """Microseconds for this work: the longer of computing and moving data, after the time of the shortest kernel.
@@ -61,7 +64,8 @@ class Roofline:
         reached = math.inf  # where there is nothing to compute
         if flops:
             check_known(f"{self.device}: type", dtype, self.flops_per_s)
-            reached = self.flops_per_s[dtype] * self.flops_share
+            whole = self.is_geforce and dtype != "float32"
+            reached = self.flops_per_s[dtype] * (1.0 if whole else self.flops_share)
         seconds = roofline_seconds(flops, bytes_moved, reached, self.bytes_per_s * self.bytes_share)
         return self.least_us + 1e6 * seconds
 
@@ -100,6 +104,8 @@ RATES = {
     gpu: ({kind: rate for kind, rate in flops.items() if kind != "float64"}, memory)
     for gpu, (flops, memory) in PEAKS.items()
 }
+# By every second network of timm's tables of both GPUs: those are "half" in data/measured, and the others "after".
+GEFORCE: dict[str, Any] = {"bytes_share": 0.92, "is_geforce": True}
 ROOFLINES = {  # from the oldest to the newest
     # From data/traces/public: the shortest kernel of "v100_nanoseconds", the activations' rate in "resnet50_workers0".
     "V100": Roofline(
@@ -107,9 +113,9 @@ ROOFLINES = {  # from the oldest to the newest
     ),
     "T4": Roofline("T4", *RATES["T4"], 16e9, multiprocessors=40, cache_bytes=4e6),
     "A100": Roofline("A100", *RATES["A100"], 32e9),
-    "RTX 3090": Roofline("RTX 3090", *RATES["RTX 3090"], multiprocessors=82, cache_bytes=6e6),
+    "RTX 3090": Roofline("RTX 3090", *RATES["RTX 3090"], multiprocessors=82, cache_bytes=6e6, **GEFORCE),
     "H100": Roofline("H100", *RATES["H100"], 64e9, multiprocessors=132, cache_bytes=50e6),
-    "RTX 4090": Roofline("RTX 4090", *RATES["RTX 4090"], multiprocessors=128, cache_bytes=72e6),
+    "RTX 4090": Roofline("RTX 4090", *RATES["RTX 4090"], multiprocessors=128, cache_bytes=72e6, **GEFORCE),
     "H200": Roofline("H200", *RATES["H200"], 64e9, multiprocessors=132, cache_bytes=50e6),
 }
 # Winograd's algorithm computes 2 x 2 results of a 3 x 3 convolution with 16 multiplications in place of 36. Source:
@@ -126,6 +132,7 @@ DEPTHWISE_WEIGHT = 4
 DEPTHWISE_16_BIT = 6
 # 16-bit convolutions reach half of the peak: 58 and 65 of a V100's 125 TFLOP/s, in kernels that write channels first
 # again (nvprof in tensorflow/tensorflow#15897), and 40 to 55 % on an H200, in kernels that do not (data/traces/h200).
+# All products on a GeForce's tensor cores reach the peak (`is_geforce`), which its data sheet gives for a low clock.
 HALF_PRECISION = 1.5
 # The sums of a weight's gradient, over all pixels, and of a matrix product are divided into parts of at least so many
 # terms, which fill the GPU: an assumption.
@@ -158,6 +165,9 @@ PARTS: dict[str, dict[str, float]] = {
     },
     EVAL_BATCH_NORM: {"copy_": 0, "batch_norm_inverse_deviation": 0, "batch_norm_transform_input": 1},
     "aten::native_batch_norm_backward": {"batch_norm_backward": 5 / 3},
+    "aten::cudnn_batch_norm": {"batch_norm": 2.4 / 2 + 1},
+    EVAL_BATCH_NORM.replace("native", "cudnn"): {"batch_norm": 1},
+    "aten::cudnn_batch_norm_backward": {"batch_norm_backward": 5 / 3},
     # Those of `nhwc` count as moving 2x and 4x: one reads x, one reads it again and writes; on the way back two kernels
     # read two pictures and write one. (With a skip, x / 2 is counted too often.) They read whole pixels, so we assume
     # the rate of pointwise kernels, which no GPU has confirmed. `nhwc_pack` and the like are one kernel each: no row.
@@ -327,7 +337,7 @@ def parts_on_tensor_cores(
     itemsize, channels_last = getattr(torch, operator.dtype).itemsize, operator.channels_last
     channels = (shapes.results if output is shapes.pictures else shapes.pictures)[1] // shapes.groups
     flops *= math.ceil(channels * itemsize / 16) * 16 / (channels * itemsize)
-    if itemsize < 4:
+    if itemsize < 4 and not roofline.is_geforce:
         flops *= HALF_PRECISION
     busy_share, sums = shapes.busy_share(output, roofline)
     moved = itemsize * sum(map(math.prod, shapes))

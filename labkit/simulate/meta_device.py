@@ -245,6 +245,10 @@ def _call(operator: Any, args: tuple, kwargs: dict, result: Any) -> Call | None:
         name = UPLOAD
     elif name == "aten::native_batch_norm" and not args[5]:
         name = EVAL_BATCH_NORM
+    if "native_batch_norm" in name and outputs[0].dtype == torch.float16:
+        weight = args[2 if "backward" in name else 1]
+        if weight is not None and weight.dtype == torch.float32:  # as under autocast: PyTorch calls cuDNN
+            name = name.replace("native", "cudnn")
     return Call(name, inputs, outputs)
 
 

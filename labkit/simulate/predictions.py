@@ -15,7 +15,7 @@ from labkit.errors import LabkitError, explained
 from labkit.simulate.as_on_gpu import as_on_gpu
 from labkit.simulate.cost_model import ROOFLINES, Roofline, parts_of
 from labkit.simulate.meta_device import LiveBytes, Operator, Recorder
-from labkit.simulate.operator_replay import HOST_US, RANGES, arithmetic, replay
+from labkit.simulate.operator_replay import HOST_US, RANGES, SLOWEST_HOST, kind_of_work, replay
 from labkit.stamp import stamp
 from labtrace.errors import check_known
 
@@ -66,14 +66,14 @@ def predict(
         |---|---|
         | device, launch | the GPU; "eager" or "graph" |
         | SIMULATED_ms | the time of a step |
-        | low_ms, high_ms | between them were eight of ten measured steps of this kind; NaN where too few are known |
+        | low_ms, high_ms | between them were eight of ten steps of networks left out; NaN where too few are known |
         | bound_by | "host" where a graph would save over a tenth, else "arithmetic" or "memory", by the kernels' time |
         | launches | calls of the host. A graph is one |
         | arithmetic_ms, memory_ms | the kernels that each of them bounds |
         | memory_GB | the peak of all tensors: COUNTED. A GPU needs more, see `labkit.simulate.step_memory` |
 
-        `low_ms` and `high_ms` are known of networks of convolutions, in float32 on an A100, a V100 and a T4, and with
-        16-bit weights, in inference, on an A100; and only if a host half as fast would add less than a tenth.
+        `low_ms` and `high_ms` are known of the kinds of work and devices in `RANGES` of `operator_replay`, and only if
+        a host `SLOWEST_HOST` times as slow would add less than a tenth.
         ``attrs["stamp"]`` has all assumptions.
 
     Raises:
@@ -111,7 +111,7 @@ def _second_run(step: Callable[[], object]) -> tuple[list[Operator], int]:
 
 
 def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us: float) -> dict[str, object]:
-    plays = ((host_us, graph), (2 * host_us, graph), (host_us, True))
+    plays = ((host_us, graph), (SLOWEST_HOST * host_us, graph), (host_us, True))
     played, slower, as_graph = (replay(operators, us, roofline, graph=way, steps=1) for us, way in plays)
     milliseconds = played.timeline.wall / 1e3
     us = {"arithmetic": 0.0, "memory": 0.0}
@@ -121,8 +121,9 @@ def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us
             moving = roofline.microseconds(0.0, part.bytes_moved)
             us["arithmetic" if computing > moving else "memory"] += max(computing, moving)
     waits, would_wait = (one.timeline.wall > 1.1 * as_graph.timeline.wall for one in (played, slower))
-    known = None if would_wait else RANGES.get(arithmetic(operators), {}).get(roofline.device)
-    low, high = known or (math.nan, math.nan)
+    kind, low, high = kind_of_work(operators), math.nan, math.nan
+    if kind in RANGES.index and roofline.device in RANGES["devices"][kind].split("; ") and not would_wait:
+        low, high = RANGES.loc[kind, ["low", "high"]]
     return {
         "device": roofline.device,
         "launch": "graph" if graph else "eager",

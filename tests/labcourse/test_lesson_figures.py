@@ -143,7 +143,7 @@ def test_the_figure_of_hosts_moves_through_all_of_them_and_shows_the_error_of_it
     assert [step.label for step in figure.layout.sliders[0].steps] == ["5", "19"]
     assert [list(frame.data[0].x) for frame in figure.frames] == [[1.3, 1.1], [1.0, 0.9]]
     band = figure.layout.shapes[0]
-    assert (band.x0, band.x1) == error_range() and "0.8 to 1.2" in figure.layout.title.text
+    assert (band.x0, band.x1) == error_range() and "0.7 to 1.3" in figure.layout.title.text
     assert "<b>SIMULATED</b>" in figure.layout.title.text
 
 

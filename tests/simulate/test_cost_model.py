@@ -124,6 +124,18 @@ def test_batch_norm_in_eval_mode_takes_no_statistics(dtype, training, launched):
     assert moved == pytest.approx(2 * pictures * (2.2 if training else 1), rel=0.01)
 
 
+def test_under_autocast_batch_norm_is_cudnn_s_and_a_geforce_reaches_its_peak():
+    layer, picture = torch.nn.BatchNorm2d(64).to("meta"), torch.empty(8, 64, 64, 64, device="meta")
+    for dtype, slower in ((torch.float16, 1), (torch.bfloat16, 2)):  # cuDNN's kernels, and PyTorch's own
+        given = picture.to(dtype).requires_grad_()
+        norms = [one for one in program_operators(lambda one=given: layer(one).sum().backward()) if "norm" in one.name]
+        moved = [sum(part.bytes_moved for part in parts_of(one)) / one.bytes_moved for one in norms]
+        assert moved == pytest.approx([2.2 * slower, 5 / 3 * slower], rel=0.01), dtype
+    device = replace(ROOFLINES["RTX 3090"], least_us=0.0)
+    assert device.microseconds(71e6, 0.0, "float16") == pytest.approx(1)
+    assert device.microseconds(35.6e6, 0.0, "float32") == pytest.approx(1 / 0.77)
+
+
 def test_depthwise_convolutions_need_no_conversion_and_no_tiles():
     layer = torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False)
     operators = [one for one in operators_of(layer, 1, 64, 32, 32) if one.flops]

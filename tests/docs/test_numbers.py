@@ -1,0 +1,48 @@
+"""Where the pages on speed-ups and trust have measured numbers, they name files that hold them; tables are equal."""
+
+import re
+from pathlib import Path
+
+import pandas
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("speedups", "trust")}
+MEASURED = r"(?<!orch )(?<![\w.])\d+\.\d+\b|\d (?:ms|us|%|TB/s|TFLOP/s)\b"
+SETTINGS = "What `compare` looks at"  # has numbers of the code alone
+HOLDS = r"data/(?:results|measured)[\w/.]*|h[12]00_predicted\.csv|benchmarks/[\w/.]+|planted\.py|trust\.md#[\w-]+"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_section_with_measured_numbers_names_the_file_that_holds_them(page):
+    prose = re.sub(r"```.*?```", "", PAGES[page], flags=re.S)
+    for section in re.split(r"^##+ ", prose, flags=re.M):
+        if re.search(MEASURED, " ".join(section.split())) and not re.match(SETTINGS, section):
+            named = [name.rstrip(".") for name in re.findall(HOLDS, section)]
+            assert named, section.partition("\n")[0]
+            assert all((ROOT / name).exists() for name in named if "/" in name), named
+
+
+def test_the_table_of_processors_is_the_file_s():
+    table = pandas.read_csv(ROOT / "data" / "results" / "processor.csv")
+    table = table.sort_values(["held_to", "stack"], ascending=[False, True])
+    again = table.query("stack == 'baseline again'")["times_faster"]
+    assert f"{again.min():.2f} to {again.max():.2f} times as fast" in PAGES["speedups"]
+    cases = table.query("stack != 'baseline again'").groupby(["generator", "pixels", "batch", "filters"])
+    for case, times in cases["times_faster"]:
+        assert f"| {', '.join(map(str, case))} | {' | '.join(map('{:.2f}'.format, times))} |" in PAGES["speedups"]
+
+
+@pytest.mark.parametrize("gpu", ["H200", "H100", "A100"])
+def test_what_is_predicted_of_nhwc_is_the_file_s(gpu):
+    table = pandas.read_csv(ROOT / "data" / "results" / f"{gpu.lower()}_predicted.csv")
+    ms = dict(zip(table["key"].str.removeprefix("timing/resnet_9blocks/256/b"), table.iloc[:, 2], strict=True))
+    one, many = (ms[f"{batch}/tf32=default/graph+nhwc+batched+fused_adam+bf16"] for batch in (1, 16))
+    text = " ".join(PAGES["trust"].split())
+    assert f"| {gpu} | {one:.1f} | {many:.1f} |" in text
+    if gpu == "H200":  # beside what was measured
+        assert f"| {many:.0f} ms: {336 / many:.1f} times plain, {197.6 / many:.1f} times the old one |" in text
+        assert f"| {one:.1f} ms: {22.8 / one:.1f} times the old one, {98 / one:.0f} times a plain step" in text
+        two = [ms[f"{batch}/tf32=default/graph+nhwc+streams+batched+fused_adam+bf16"] for batch in (1, 16)]
+        assert "the model says {:.1f} and {:.1f} on".format(*two) in text
+        assert f"| {ms['1/tf32=default/nhwc+batched+fused_adam+bf16']:.1f} ms on a host of 19 us" in text
