@@ -36,7 +36,7 @@ FLOAT64 = Tolerances(
     gradient=1e-6,
     cosine=-1.0,
     term=1e-6,
-    missing_term=0.05,
+    missing_term=1e-3,
     smallest_term=1e-3,
     rounding=NOT_COMPARED,
     displacement=1e-6,
@@ -47,7 +47,15 @@ FLOAT64 = Tolerances(
 )
 NEAR = 0.05  # how far float32 may be from a gradient: a network's, or one term's in it
 FLOAT32 = FLOAT64._replace(
-    loss=1e-4, gradient=NEAR, term=NEAR, smallest_term=NEAR, displacement=0.15, distance=1e-2, kept=NEAR, exact=False
+    loss=1e-4,
+    gradient=NEAR,
+    term=NEAR,
+    missing_term=NEAR,
+    smallest_term=NEAR,
+    displacement=0.15,
+    distance=1e-2,
+    kept=NEAR,
+    exact=False,
 )
 TF32 = FLOAT32._replace(loss=1e-2, gradient=0.1, displacement=NOT_COMPARED, distance=5e-2)
 BITS16 = FLOAT32._replace(
@@ -138,8 +146,8 @@ class EquivalenceCheck:
                     return None
                 if self.draws:  # maybe in another order
                     reason = ranks.first(self.repeated_draws(maker, look))
-                elif not apart:
-                    reason = f"after {look.updates} updates, it translates otherwise in evaluation mode"
+                else:
+                    reason = f"after {look.updates} updates, {apart or 'it translates otherwise in evaluation mode'}"
             return self.first_fault(maker, look, allowed) or reason
 
     def repeated_draws(self, maker: Maker, look: Look) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ Maker = Callable[[], Step]
 FIRST_RATES = 1.0, 1.0, 0.001, 2.0
 RATES = 0.02, 0.1
 SHIFTED = 15  # updates with other pictures each. All after them have the same tensors again
+IN_PLACE = 8  # after so many, pictures lie where the last ones lay, as an allocator may place them
 EMA = 0.9
 
 
@@ -44,7 +46,9 @@ class Look(NamedTuple):
     side: int  # pixels, more where the networks need it
     dtype: torch.dtype
     updates: int
-    more: int = 0  # pictures that the batch has in addition: a step may be right for one number of them alone
+    last: bool = (
+        False  # whether its batch has one picture, as an epoch's last may have, or two, if the given one has one
+    )
 
     def within(self, batch: Pair, model: Model) -> Look:
         """This look at as large corners of these pictures as the networks need."""
@@ -54,10 +58,14 @@ class Look(NamedTuple):
     def pictures(self, batch: Pair) -> Iterator[Pair]:
         """Corners of the pictures for each update."""
         corners = tuple(pictures[..., : self.side, : self.side].to(self.dtype) for pictures in batch)
-        given = tuple(torch.cat([pictures, pictures[: self.more].roll(1, -2)]) for pictures in corners)
+        if self.last:
+            corners = tuple(torch.cat([one, one.roll(1, -2)]) if len(one) == 1 else one[:1] for one in corners)
+        shifted = moved((corners[0], corners[1]), 0)
         for k in range(self.updates):
             if k < SHIFTED:
-                shifted = moved((given[0], given[1]), k)
+                last, shifted = shifted, moved((corners[0], corners[1]), k)
+            if IN_PLACE < k < SHIFTED:
+                shifted = last[0].detach().copy_(shifted[0]), last[1].detach().copy_(shifted[1])
             yield shifted
 
     def turns(self, step: Step, batch: Pair) -> Iterator[tuple[int, Pair]]:
@@ -87,7 +95,8 @@ class Look(NamedTuple):
         """States of pools that are full of noise, for pictures of this size."""
         filling = self.new(maker, None)
         filling(*next(self.pictures(batch)))
-        return {pool: full(state) for pool, state in filling.state_dict()["pools"].items()}
+        seeds = (seed for seed in itertools.count() if random.Random(seed).random() > 0.5)  # each draws otherwise
+        return {pool: full(state, next(seeds)) for pool, state in filling.state_dict()["pools"].items()}
 
     def walk(self, maker: Maker, pools: dict[str, Any], dropout: bool, batch: Pair) -> tuple[Update, list[Tensor]]:
         """Lets a new step take all updates.
@@ -100,26 +109,30 @@ class Look(NamedTuple):
             LabkitError: it fails.
         """
         step = self.new(maker, pools, dropout)
-        before, losses = State.of(step), dict[str, float]()
+        before, returned = State.of(step), dict[str, Tensor]()
         run = Run(step, self.updates, None, ema=EMA)  # type: ignore[arg-type]  # it has no data
         for k, pictures in self.turns(step, batch):
             torch.manual_seed(k - 1)
-            losses |= {f"{loss} {k}": value.item() for loss, value in take_step(step, pictures, "given").items()}
+            returned |= {f"{loss} of update {k}": value for loss, value in take_step(step, pictures, "given").items()}
             run.add({})
+            if k == 1:
+                translations(run, pictures)  # a step may keep what it makes for the first ones
+        losses = {loss: value.item() for loss, value in returned.items()}  # as late as those who read them may
         after = State.of(step)
         kept = after._replace(weights={}, means={}, squares={})  # which would be as large as three more networks
-        ways = [
-            (way, real) for way, real in zip(("AtoB", "BtoA"), pictures, strict=True) if way in run.model.directions
-        ]
-        models = run.model, run.translating
-        translations = [run_network(model.translator(way), real) for model in models for way, real in ways]
-        return Update.between(before, after, losses, after.means)._replace(after=kept), translations
+        return Update.between(before, after, losses, after.means)._replace(after=kept), translations(run, pictures)
+
+
+def translations(run: Run, pictures: Pair) -> list[Tensor]:
+    """All translations in evaluation mode, by the model and by the average of its weights."""
+    ways = [way for way in zip(("AtoB", "BtoA"), pictures, strict=True) if way[0] in run.model.directions]
+    return [run_network(model.translator(way), real) for model in (run.model, run.translating) for way, real in ways]
 
 
 # What a new step is asked, in this order. A step that fails in float64, or says that it rounds, is asked in float32.
 LOOKS = {
     "first updates": Look(16, torch.float64, 24),
-    "larger pictures": Look(48, torch.float64, 1, more=1),
+    "larger pictures": Look(48, torch.float64, 1, last=True),
     "without float64": Look(32, torch.float32, 24),
 }
 
@@ -149,13 +162,13 @@ def without_dropout(step: Step) -> None:
             layer.p = 0.0
 
 
-def full(pool: dict[str, Any]) -> dict[str, Any]:
-    """The state of a full pool whose next draw gives back an earlier picture."""
+def full(pool: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The state of a full pool. If the first number of `seed` is above 1/2, it next gives back an earlier picture."""
     kept = pool["pictures"]
     if kept is None or not len(kept):
         return pool
-    noise = torch.rand(kept.shape, generator=torch.Generator().manual_seed(0), dtype=kept.dtype) * 2 - 1
-    draws = random.Random(0).getstate()  # its first number is above 1/2
+    noise = torch.rand(kept.shape, generator=torch.Generator().manual_seed(seed), dtype=kept.dtype) * 2 - 1
+    draws = random.Random(seed).getstate()
     rest = {name: value for name, value in pool.items() if name != "ranks"}
     return {**rest, "filled": len(kept), "random": draws, "pictures": noise.to(kept.device)}
 
