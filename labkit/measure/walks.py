@@ -46,9 +46,7 @@ class Look(NamedTuple):
     side: int  # pixels, more where the networks need it
     dtype: torch.dtype
     updates: int
-    last: bool = (
-        False  # whether its batch has one picture, as an epoch's last may have, or two, if the given one has one
-    )
+    more: int = 0  # pictures that the batch has in addition: a step may be right for one number of them alone
 
     def within(self, batch: Pair, model: Model) -> Look:
         """This look at as large corners of these pictures as the networks need."""
@@ -58,12 +56,11 @@ class Look(NamedTuple):
     def pictures(self, batch: Pair) -> Iterator[Pair]:
         """Corners of the pictures for each update."""
         corners = tuple(pictures[..., : self.side, : self.side].to(self.dtype) for pictures in batch)
-        if self.last:
-            corners = tuple(torch.cat([one, one.roll(1, -2)]) if len(one) == 1 else one[:1] for one in corners)
-        shifted = moved((corners[0], corners[1]), 0)
+        given = tuple(torch.cat([pictures, pictures[: self.more].roll(1, -2)]) for pictures in corners)
+        shifted = moved((given[0], given[1]), 0)
         for k in range(self.updates):
             if k < SHIFTED:
-                last, shifted = shifted, moved((corners[0], corners[1]), k)
+                last, shifted = shifted, moved((given[0], given[1]), k)
             if IN_PLACE < k < SHIFTED:
                 shifted = last[0].detach().copy_(shifted[0]), last[1].detach().copy_(shifted[1])
             yield shifted
@@ -132,7 +129,7 @@ def translations(run: Run, pictures: Pair) -> list[Tensor]:
 # What a new step is asked, in this order. A step that fails in float64, or says that it rounds, is asked in float32.
 LOOKS = {
     "first updates": Look(16, torch.float64, 24),
-    "larger pictures": Look(48, torch.float64, 1, last=True),
+    "larger pictures": Look(48, torch.float64, 1, more=1),
     "without float64": Look(32, torch.float32, 24),
 }
 

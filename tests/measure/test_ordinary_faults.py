@@ -1,5 +1,6 @@
 """Faults that only a schedule, a resumed run, an odd batch, float32 or the timing shows, and right steps like them."""
 
+import copy
 import re
 
 import pytest
@@ -14,6 +15,7 @@ from test_compare_catches import (
     without,
 )
 from test_looks import Turned
+from torch import nn
 
 import labkit
 
@@ -173,6 +175,50 @@ class WithAdamThatClimbs(WithAdamNamedAsPytorchs):
     kind = ClimbsInFloat32
 
 
+class OneDrawForBothPools:
+    def inputs(self, real_a, real_b):
+        batch = super().inputs(real_a, real_b)
+        return {**batch, "draw_fake_B": batch["draw_fake_A"]}
+
+
+class PoolsKeepTheirRandomNumbers:
+    def load_state_dict(self, state):
+        own = {name: pool.random.getstate() for name, pool in self.model.pools.items()}
+        super().load_state_dict(state)
+        for name, pool in self.model.pools.items():
+            pool.random.setstate(own[name])
+
+
+class OverwritesItsLosses:
+    def __call__(self, real_a, real_b):
+        losses = super().__call__(real_a, real_b)
+        self.kept = getattr(self, "kept", losses)
+        return {name: loss.copy_(losses[name]) for name, loss in self.kept.items()}
+
+
+class CopiesByAddress:
+    address = None
+
+    def inputs(self, real_a, real_b):
+        address = real_a.data_ptr(), real_a.shape
+        if address != self.address:
+            self.address, self.copies = address, (real_a.clone(), real_b.clone())
+        return super().inputs(*self.copies)
+
+
+class CopiedForTranslating(nn.Sequential):
+    def forward(self, x):
+        if self.training:
+            return super().forward(x)
+        return self.__dict__.setdefault("copied", nn.Sequential(*copy.deepcopy([*self])))(x)
+
+
+class TranslatesAsAtFirst:
+    def build(self, betas):
+        self.model.G_A.__class__ = CopiedForTranslating
+        return super().build(betas)
+
+
 class Backwards:
     """The weights in another order."""
 
@@ -199,6 +245,11 @@ FAULTS = [
     ([HalfOfTheColumnsIn16Bits], TIMED + "Adam.s second moment of .* is rounded to 16 bits"),
     ([ThirteenDigits], TIMED + "weight .* is rounded to 16 bits"),
     ([Scaler, "fp16"], TIMED + ". updates were left out, . of them in the 6 timed ones"),
+    ([OneDrawForBothPools], "the pool fake_B keeps other pictures"),
+    ([PoolsKeepTheirRandomNumbers], "after 24 updates, "),
+    ([OverwritesItsLosses], "after 24 updates, G_A of update 1 is"),
+    ([CopiesByAddress], "in update 10, (G_A|idt_A) is"),
+    ([TranslatesAsAtFirst], "after 24 updates, it translates otherwise in evaluation mode"),
     ([WithAdamThatClimbs], TIMED + "the weights of G_A go elsewhere"),
 ]
 
