@@ -105,15 +105,17 @@ def compare(
         weights and moments have more than 16 binary digits.
 
         New steps take their first updates as in `labkit.fit`: the learning rate changes each time. The third comes
-        after loading the state after the first, at 0.001 of the usual rate, the fourth at twice it. The last ones
-        have the very same pictures, and then comes `finish()`. In float64, translations in evaluation mode have to
-        agree, too, also those by an exponential moving average of the weights.
+        after loading the state after the first, at 0.001 of the usual rate, the fourth at twice it. From the tenth on,
+        pictures lie where the last ones lay, the nine last updates have the very same ones, and then comes `finish()`.
+        Losses are read at the end. In float64, translations in evaluation mode have to agree, too, also those by an
+        exponential moving average of the weights.
 
         Not seen is a fault that acts in none of these updates: once in a while after the 24th, only where a loss is
-        small, only on pictures between the sizes. Nor one that is smaller than the rounding above, if it needs larger
-        pictures or float32. Nor a step that asks whether it is watched, by its callers or by counting its calls. Of an
-        optimiser that does not name its moments as PyTorch's Adam does, or keeps them elsewhere, the weights alone are
-        compared, and after a state was loaded or after the timing only to a factor of 2 and in direction.
+        small, only on pictures between the sizes, only in a batch of still another number of pictures. Nor one that is
+        smaller than the rounding above, if it needs larger pictures or float32. Nor a step that asks whether it is
+        watched, by its callers or by counting its calls. Of an optimiser that does not name its moments as PyTorch's
+        Adam does, or keeps them elsewhere, the weights alone are compared, and after a state was loaded or after the
+        timing only to a factor of 2 and in direction.
 
         Corners are larger where the networks need it. A step that fails in float64 is looked at without. So is one of
         a class with ``tolerance = "16-bit"`` that differs in float64. It has 16 bits' rounding: 10 % of a loss, and a
