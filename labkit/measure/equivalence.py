@@ -146,7 +146,7 @@ class EquivalenceCheck:
                     return None
                 if self.draws:  # maybe in another order
                     reason = ranks.first(self.repeated_draws(maker, look))
-                else:
+                elif not apart or mine.gradients.keys() == right.gradients.keys():  # else loading loses its moments
                     reason = f"after {look.updates} updates, {apart or 'it translates otherwise in evaluation mode'}"
             return self.first_fault(maker, look, allowed) or reason
 
