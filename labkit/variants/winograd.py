@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import hashlib
 import itertools
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import Substitutes, patches
-from labkit.variants.compile import compiler
+from labkit.variants.kernels import Factor, can_compile, library, run_kernel
 from labkit.variants.norms import norms
 from labkit.variants.patches import pixels
 
-C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
-SOURCE = Path(__file__).with_suffix(".cpp")
-INSTRUCTIONS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by PyTorch's name of what the processor has
 # Of all pictures of a batch in a residual block: with fewer pixels, the weights' transforms take longer than is saved,
 # and with fewer numbers, the calls of kernels (measured with AVX2 and AVX-512, on one thread and two, November 2026).
 PIXELS, NUMBERS = 256, 1 << 15 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 1 << 14
@@ -88,7 +76,7 @@ class Winograd(Substitutes):
         return None
 
     def build(self, betas: tuple[float, float]) -> dict[str, torch.optim.Optimizer]:
-        self.transformed: dict[Tensor, Tensor] = {}  # the weights, while a player learns
+        self.transformed: dict[Tensor, Transformed] = {}  # the weights, while a player learns
         self.own: dict[nn.Module, Any] = {}  # what layers do instead, where it pays
         if Winograd.why_inactive(self.model) is None:
             library()
@@ -144,7 +132,7 @@ class Winograd(Substitutes):
             return patches.convolution(layer, x)
         with torch.autocast("cpu", enabled=False):
             if weight not in self.transformed:
-                self.transformed[weight] = transformed(weight.detach())
+                self.transformed[weight] = Transformed(weight.detach())
             return WinogradConvolution.apply(x.to(weight.dtype), weight, layer.bias, self.transformed[weight])
 
 
@@ -178,10 +166,22 @@ def channels_last(layer: nn.Module, x: Tensor) -> Tensor:
 # ---- operators for (N, C, H, W), channels last
 
 
-def transformed(weight: Tensor) -> Tensor:
-    """G g G^T of each filter g of a weight (K, C, 3, 3) or (K, C, 4, 4): (36, K, C)."""
-    taps = weight.shape[2]
-    return (twice_g(taps, weight.dtype) @ weight.reshape(-1, taps * taps).T).view(36, *weight.shape[:2])
+class Transformed:
+    """U = G g G^T of each filter g of a weight (K, C, 3, 3) or (K, C, 4, 4): (36, K, C), as a factor of products."""
+
+    def __init__(self, weight: Tensor) -> None:
+        taps = weight.shape[2]
+        self.u = (twice_g(taps, weight.dtype) @ weight.reshape(-1, taps * taps).T).view(36, *weight.shape[:2])
+
+    @functools.cached_property
+    def forward(self) -> Factor:
+        """Of V (36, tiles, C)."""
+        return Factor(self.u.mT)
+
+    @functools.cached_property
+    def backward(self) -> Factor:
+        """Of the gradient of M (36, tiles, K)."""
+        return Factor(self.u)
 
 
 @functools.cache
@@ -196,7 +196,7 @@ class WinogradConvolution(torch.autograd.Function):
     """A convolution of x (N, C, H, W) with weights, and these transformed: those of `convolutions`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, u: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, u: Transformed) -> Tensor:
         x = pixels(x)
         results = ctx.results = 7 - weight.shape[2]  # of a tile, high and wide
         n, height, width, channels = ctx.shape = x.shape
@@ -205,14 +205,15 @@ class WinogradConvolution(torch.autograd.Function):
         run_kernel("input_transform", x, v, *x.shape, results)
         # no view of another tensor, as a ReLU behind it may work in place
         y = torch.empty(n, len(weight), high, wide, dtype=x.dtype, memory_format=torch.channels_last)
-        run_kernel("output_transform", torch.bmm(v, u.mT), y, n, height, width, len(weight), results)
-        ctx.save_for_backward(v, u)
+        run_kernel("output_transform", u.forward.times(v), y, n, height, width, len(weight), results)
+        ctx.save_for_backward(v)
+        ctx.u = u
         return y if bias is None else y.add_(bias[:, None, None])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        v, u = ctx.saved_tensors
+        [v] = ctx.saved_tensors
         dy, dx, dw, db = pixels(dy), None, None, None
         taps, results = 7 - ctx.results, ctx.results
         n, height, width, _ = ctx.shape
@@ -220,11 +221,11 @@ class WinogradConvolution(torch.autograd.Function):
         run_kernel("output_gradient", dy, dm, n, height, width, dy.shape[3], results)
         if ctx.needs_input_grad[0]:
             dx = dy.new_zeros(ctx.shape)
-            run_kernel("input_gradient", torch.bmm(dm, u), dx, *dx.shape, results)
+            run_kernel("input_gradient", ctx.u.backward.times(dm), dx, *dx.shape, results)
             dx = dx.permute(0, 3, 1, 2)
         if ctx.needs_input_grad[1]:
-            products = torch.bmm(dm.mT, v).view(36, -1)  # so long that it is slow as the left one of a product
-            dw = (twice_g(taps, dy.dtype).T.contiguous() @ products).T.reshape(*u.shape[1:], taps, taps)
+            products = Factor(v).times(dm.mT).view(36, -1)  # so long that it is slow as the left one of a product
+            dw = (twice_g(taps, dy.dtype).T.contiguous() @ products).T.reshape(*ctx.u.u.shape[1:], taps, taps)
         if ctx.needs_input_grad[2]:
             db = dy.sum((0, 1, 2))
         return dx, dw, db, None
@@ -256,61 +257,3 @@ def norm_and_activation(x: Tensor, eps: float, slope: float) -> Tensor:
     """Instance norm of x (N, C, H, W), of which negative results are multiplied by `slope`: 0 for ReLU, 1 for none."""
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     return NormAndActivation.apply(pixels(wide), eps, slope).permute(0, 3, 1, 2).to(x.dtype)
-
-
-# ---- the kernels
-
-
-def can_compile() -> bool:
-    """Whether this machine can compile kernels for its processor."""
-    return sys.platform == "linux" and compiler() is not None
-
-
-def run_kernel(kernel: str, *arguments: Tensor | int | float) -> None:
-    """Runs a kernel of winograd.cpp on contiguous tensors of one type."""
-    double = any(isinstance(one, Tensor) and one.dtype == torch.float64 for one in arguments)
-    call(getattr(library(), f"{kernel}_{'double' if double else 'float'}"), *arguments)
-
-
-def call(function: Any, *arguments: Tensor | int | float) -> None:
-    """Calls a compiled function of contiguous tensors, then of numbers, then of how many threads PyTorch has."""
-    addresses = [ctypes.c_void_p(one.data_ptr()) for one in arguments if isinstance(one, Tensor)]
-    numbers = [C_TYPES[type(one)](one) for one in arguments if not isinstance(one, Tensor)]
-    function(*addresses, *numbers, ctypes.c_int(torch.get_num_threads()))
-
-
-@functools.cache
-def library() -> ctypes.CDLL:
-    """The compiled kernels of winograd.cpp. Raises a LabkitError as `compiled` does."""
-    return compiled(SOURCE.read_text(encoding="utf-8"))
-
-
-def compiled(source: str) -> ctypes.CDLL:
-    """A program in C++. The first time it is compiled, in a few seconds, and kept in the user's folder for caches.
-
-    Where there is no such folder, or it cannot be written, each process compiles it in a temporary one.
-
-    Raises:
-        LabkitError: it cannot be compiled.
-    """
-    instructions = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), "native")
-    options = f"-O3 -march={instructions} -fno-trapping-math -fopenmp -std=c++17 -shared -fPIC -x c++ -"
-    command = [str(compiler()), *options.split()]
-    key = hashlib.sha256((source + " ".join(command)).encode()).hexdigest()[:16]
-    with ExitStack() as stack:
-        try:
-            kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "labkit", f"kernels-{key}.so")
-            if kept.exists():
-                return ctypes.CDLL(str(kept))
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            folder = stack.enter_context(TemporaryDirectory(dir=kept.parent))
-        except (OSError, RuntimeError):  # RuntimeError: this user has no home
-            kept, folder = None, stack.enter_context(TemporaryDirectory())
-        made = Path(folder, "kernels.so")
-        done = subprocess.run([*command, "-o", str(made)], input=source, capture_output=True, text=True)
-        if done.returncode:
-            raise LabkitError(f"the kernels in C++ cannot be compiled: {done.stderr[-500:]}")
-        kernels = ctypes.CDLL(str(made))
-        if kept is not None:
-            made.replace(kept)
-        return kernels

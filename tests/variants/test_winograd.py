@@ -10,8 +10,8 @@ from torch import nn
 
 import labkit
 from labkit.measure.autotune import candidates
-from labkit.variants import patches, winograd
-from labkit.variants.winograd import WinogradConvolution, norm_and_activation, transformed
+from labkit.variants import kernels, patches, winograd
+from labkit.variants.winograd import Transformed, WinogradConvolution, norm_and_activation
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
@@ -29,6 +29,19 @@ def noise(*shape):
 
 
 SHAPES = [(1, 16, 16, 8, 8), (2, 5, 7, 9, 6), (1, 70, 33, 2, 3), (3, 3, 64, 16, 7), (1, 20, 16, 5, 13)]
+SHAPES += [(2, 3, 2, 49, 50)]  # more than one part of both sides of the products
+    (1, 16, 16, 8, 8),
+    (2, 5, 7, 9, 6),
+    (1, 70, 33, 2, 3),
+    (3, 3, 64, 16, 7),
+    (1, 20, 16, 5, 13),
+    (2, 3, 2, 49, 50),
+]
+
+
+@pytest.fixture(params=[False, True], ids=["MKL", "own products"])
+def products(request, monkeypatch):
+    monkeypatch.setattr(kernels, "own_products", lambda: request.param)
 
 
 def check(ours, right, inputs):
@@ -40,13 +53,13 @@ def check(ours, right, inputs):
 
 @pytest.mark.parametrize("taps", [3, 4])
 @pytest.mark.parametrize("n, inside, outside, height, width", SHAPES)
-def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, n, inside, outside, height, width, taps):
+def test_convolution_norm_and_gradients_are_pytorch_s(products, two_threads, n, inside, outside, height, width, taps):
     torch.manual_seed(0)
     height, width = height + taps - 3, width + taps - 3
     x, weight, bias = noise(n, inside, height, width), noise(outside, inside, taps, taps), noise(outside)
     padded = F.pad(x, (1, 1, 1, 1), **({"mode": "reflect"} if taps == 3 else {}))
     convolved = F.conv2d(padded, weight, bias)
-    ours = WinogradConvolution.apply(x, weight, bias, transformed(weight.detach()))
+    ours = WinogradConvolution.apply(x, weight, bias, Transformed(weight.detach()))
     norms = norm_and_activation(ours, 1e-5, 0.2), F.leaky_relu(F.instance_norm(convolved), 0.2)
     check(ours + norms[0], convolved + norms[1], (x, weight, bias))
 
@@ -60,7 +73,7 @@ LAYERS = [
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_gradients_over_patches_are_pytorch_s(monkeypatch, layer):
+def test_gradients_over_patches_are_pytorch_s(products, monkeypatch, layer):
     monkeypatch.setattr(patches, "AT_ONCE", 3000)  # several products, the last one smaller
     assert patches.suits(layer.double())
     x = noise(2, layer.in_channels, 13, 10).contiguous(memory_format=torch.channels_last)
@@ -84,12 +97,12 @@ SIZES = [(64, 32, "float32", True), (60, 32, "float32", False), (64, 12, "float3
 @pytest.mark.parametrize("size, ngf, dtype, pays", SIZES)
 @pytest.mark.filterwarnings("ignore:winograd")
 def test_small_pictures_are_left_to_pytorch_in_float32(monkeypatch, batch, size, ngf, dtype, pays):
-    kernels, run = [], winograd.run_kernel
-    monkeypatch.setattr(winograd, "run_kernel", lambda name, *rest: (kernels.append(name), run(name, *rest)))
+    run, called = winograd.run_kernel, []
+    monkeypatch.setattr(winograd, "run_kernel", lambda name, *rest: (called.append(name), run(name, *rest)))
     model = labkit.CycleGAN("resnet_3blocks", ngf=ngf, ndf=2).to(getattr(torch, dtype))
     step = labkit.make_step(model, "winograd")
     step(*batch(1, size, dtype=getattr(torch, dtype)))
-    assert bool(kernels) == pays and step.own and not step.forwards
+    assert bool(called) == pays and step.own and not step.forwards
 
 
 def test_large_means_keep_their_digits_in_float32():
@@ -140,7 +153,7 @@ def test_a_copy_of_a_step_computes_with_its_own_networks(tiny, batch):
 
 
 def test_without_a_compiler_it_says_so_and_is_not_tried(tiny, monkeypatch):
-    monkeypatch.setattr(winograd, "compiler", lambda: None)
+    monkeypatch.setattr(kernels, "compiler", lambda: None)
     with pytest.warns(UserWarning, match="need Linux and a C\\+\\+ compiler, such as g\\+\\+, so it changes nothing"):
         labkit.make_step(tiny(), "winograd")
     names, said = candidates(tiny)
@@ -148,19 +161,19 @@ def test_without_a_compiler_it_says_so_and_is_not_tried(tiny, monkeypatch):
 
 
 def test_a_compiler_that_fails_is_quoted_and_nothing_is_kept(tmp_path, monkeypatch):
-    winograd.library.cache_clear()
+    kernels.library.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(winograd, "SOURCE", tmp_path / "no.cpp")
+    monkeypatch.setattr(kernels, "SOURCE", tmp_path / "no.cpp")
     (tmp_path / "no.cpp").write_text("this is no program")
     with pytest.raises(labkit.LabkitError, match="kernels in C\\+\\+ cannot be compiled: .*<stdin>:1"):
-        winograd.library()
+        kernels.library()
     assert not list(tmp_path.rglob("*.so*"))
 
 
 @pytest.mark.parametrize("cache", ["/proc/nobody", "kept"])
 def test_without_a_folder_for_caches_it_compiles_each_time(tmp_path, monkeypatch, cache):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
-    assert winograd.compiled('extern "C" int answer() { return 42; }').answer() == 42
+    assert kernels.compiled('extern "C" int answer() { return 42; }').answer() == 42
     assert len([*tmp_path.rglob("*")]) == (3 if cache == "kept" else 0), "two folders and the file, or nothing"
 
 
