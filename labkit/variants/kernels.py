@@ -22,31 +22,24 @@ from labkit.variants.compile import compiler
 C_TYPES: dict[type, Any] = {int: ctypes.c_int64, float: ctypes.c_double}
 SOURCE = Path(__file__).with_name("winograd.cpp")
 INSTRUCTIONS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by PyTorch's name of what the processor has
-COLUMNS = 32  # of a panel of winograd.cpp
 
 
-class Factor:
-    """The right factor (P, K, N) of P products of matrices: packed for winograd.cpp where that is faster than PyTorch.
+def products(left: Tensor, right: Tensor, total: Tensor | None = None) -> Tensor:
+    """Products (P, M, N) of matrices, or `total` with these added.
 
-    PyTorch's products are MKL's, which on processors with AVX-512 that Intel did not make runs its kernels for AVX2
-    (AMD's Zen 5, November 2026: 105 GFLOP/s of a core in place of 226 to 256 here).
+    Args:
+        left: (P, M, K), or the transposed of (P, K, M); contiguous in memory.
+        right: (P, K, N), contiguous.
+
+    PyTorch's products are MKL's. On processors with AVX-512 that Intel did not make, MKL runs kernels for AVX2: there
+    our own are faster (on AMD's Zen 5, in November 2026, a trial of them reached 226 to 256 GFLOP/s, and MKL 105).
     """
-
-    def __init__(self, matrices: Tensor) -> None:
-        self.matrices, self.own = matrices, own_products()
-        if self.own:
-            (count, k, n), (_, down, right) = matrices.shape, matrices.stride()
-            self.panels = matrices.new_empty(count, -(-n // COLUMNS), k, COLUMNS)
-            run_kernel("pack", matrices, self.panels, count, k, n, down, right)
-
-    def times(self, left: Tensor, total: Tensor | None = None) -> Tensor:
-        """The products (P, M, N) with `left` (P, M, K), matrices that lie side by side. They are added to a `total`."""
-        if not self.own:
-            return torch.bmm(left, self.matrices) if total is None else total.baddbmm_(left, self.matrices)
-        (count, m, k), (_, down, right), n = left.shape, left.stride(), self.matrices.shape[2]
-        made = left.new_empty(count, m, n) if total is None else total
-        run_kernel("products", left, self.panels, made, count, m, k, n, down, right, int(total is not None))
-        return made
+    if not own_products():
+        return torch.bmm(left, right) if total is None else total.baddbmm_(left, right)
+    (count, m, k), (_, down, along), n = left.shape, left.stride(), right.shape[2]
+    made = left.new_empty(count, m, n) if total is None else total
+    run_kernel("products", left, right, made, count, m, k, n, down, along, int(total is not None))
+    return made
 
 
 @functools.cache

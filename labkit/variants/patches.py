@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from labkit.variants.kernels import Factor
+from labkit.variants.kernels import products
 
 AT_ONCE = 1 << 18  # numbers of patches in one product, which stay in the cache
 
@@ -76,7 +76,7 @@ def weight_gradient(x: Tensor, dy: Tensor, layer: Any) -> Tensor:
     some = max(1, AT_ONCE // (columns * dw.shape[1]))  # rows
     for one_dy, its_patches in zip(dy, patches, strict=True):
         for part, its_part in zip(one_dy.split(some), its_patches.split(some), strict=True):
-            Factor(its_part.reshape(1, -1, dw.shape[1])).times(part.reshape(1, -1, k).mT, dw[None])
+            products(part.reshape(1, -1, k).mT, its_part.reshape(1, -1, dw.shape[1]), dw[None])
     return dw.view(k, height, width, channels).permute(0, 3, 1, 2)
 
 

@@ -293,41 +293,23 @@ void norm_gradient(const T* x, const T* statistics, const T* dy, T* dx, int64_t 
 
 // ---- products of matrices, C = A B, of P pairs of matrices
 
-constexpr int ROWS = 12, COLUMNS = 2 * LANES;  // of C, in 24 of AVX-512's 32 registers while they are summed up
-constexpr int64_t DEPTH = 256;                 // of so many rows of B, a panel stays in the first cache ...
-constexpr int64_t HEIGHT = 20 * ROWS;          // ... and so many rows of A and C in the second
+constexpr int ROWS = 12, COLUMNS = 2 * LANES;  // of C, which are summed up in 24 of AVX-512's 32 registers
+constexpr int64_t DEPTH = 256;                 // of so many rows of B, these columns stay in the cache, ...
+constexpr int64_t HEIGHT = 8 * ROWS;           // ... and all of so many rows of A and C
 
-// Panels (P, N / COLUMNS, K, COLUMNS) of B, with zeros behind its last column. Its numbers are b[k * down + n * right].
-template <class T>
-void pack(const T* b, T* panels, int64_t P, int64_t K, int64_t N, int64_t down, int64_t right, int threads) {
-  const int64_t count = (N + COLUMNS - 1) / COLUMNS;
-#pragma omp parallel for collapse(2) num_threads(threads)
-  for (int64_t p = 0; p < P; p++)
-    for (int64_t panel = 0; panel < count; panel++) {
-      const T* from = b + p * K * N + panel * COLUMNS * right;
-      T* to = panels + (p * count + panel) * K * COLUMNS;
-      const int64_t columns = std::min<int64_t>(COLUMNS, N - panel * COLUMNS);
-      if (columns < COLUMNS) std::fill(to, to + K * COLUMNS, T(0));
-      if (right == 1)
-        for (int64_t k = 0; k < K; k++) std::copy_n(from + k * down, columns, to + k * COLUMNS);
-      else
-        for (int64_t n = 0; n < columns; n++)
-          for (int64_t k = 0; k < K; k++) to[k * COLUMNS + n] = from[k * down + n * right];
-    }
-}
-
-// R rows of C and the columns of a panel, of which C has `columns`. From the second part of K on, sums continue.
-template <int R, class T>
-inline void block(const T* a, int64_t down, int64_t right, const T* panel, T* c, int64_t N, int64_t depth,
-                  int64_t columns, bool continues) {
-  Lanes<T> low[R], high[R];
+// R rows and COLUMNS columns of C, of which only the first `columns` may be there. Sums continue those in C, or begin.
+template <int R, bool whole, class T>
+inline void block(const T* a, int64_t down, int64_t right, const T* b, T* c, int64_t N, int64_t depth, int64_t columns,
+                  bool continues) {
+  Lanes<T> low[R], high[R], none{};
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++) {
-    low[r] = continues ? load(c + r * N, columns) : Lanes<T>{};
-    high[r] = continues && columns > LANES ? load(c + r * N + LANES, columns - LANES) : Lanes<T>{};
+    low[r] = continues ? load(c + r * N, columns) : none;
+    high[r] = continues && columns > LANES ? load(c + r * N + LANES, columns - LANES) : none;
   }
   for (int64_t k = 0; k < depth; k++) {
-    const Lanes<T> first = load(panel + k * COLUMNS, LANES), second = load(panel + k * COLUMNS + LANES, LANES);
+    const Lanes<T> first = load(b + k * N, whole ? LANES : columns);
+    const Lanes<T> second = whole || columns > LANES ? load(b + k * N + LANES, whole ? LANES : columns - LANES) : none;
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
       const T x = a[r * down + k * right];
@@ -342,27 +324,25 @@ inline void block(const T* a, int64_t down, int64_t right, const T* panel, T* c,
   }
 }
 
-// C (P, M, N), or what is added to it, of panels of B and of A, whose numbers are a[m * down + k * right].
+// C (P, M, N), or what is added to it, of A, whose numbers are a[m * down + k * right], and B (P, K, N).
 template <class T>
-void products(const T* a, const T* panels, T* c, int64_t P, int64_t M, int64_t K, int64_t N, int64_t down,
-              int64_t right, int64_t add, int threads) {
-  const int64_t count = (N + COLUMNS - 1) / COLUMNS;
+void products(const T* a, const T* b, T* c, int64_t P, int64_t M, int64_t K, int64_t N, int64_t down, int64_t right,
+              int64_t add, int threads) {
 #pragma omp parallel for collapse(2) num_threads(threads)
   for (int64_t p = 0; p < P; p++)
     for (int64_t top = 0; top < M; top += HEIGHT)
       for (int64_t k = 0; k < K; k += DEPTH)
-        for (int64_t panel = 0; panel < count; panel++) {
-          const int64_t depth = std::min(DEPTH, K - k), columns = std::min<int64_t>(COLUMNS, N - panel * COLUMNS);
-          const int64_t bottom = std::min(top + HEIGHT, M);
-          const T* b = panels + ((p * count + panel) * K + k) * COLUMNS;
+        for (int64_t n = 0; n < N; n += COLUMNS) {
+          const int64_t depth = std::min(DEPTH, K - k), bottom = std::min(top + HEIGHT, M);
+          const bool whole = N - n >= COLUMNS;
           const auto rows = [&](auto compute, int64_t m) {
-            compute(a + p * M * K + m * down + k * right, down, right, b, c + (p * M + m) * N + panel * COLUMNS, N,
-                    depth, columns, add || k > 0);
+            compute(a + p * M * K + m * down + k * right, down, right, b + (p * K + k) * N + n, c + (p * M + m) * N + n,
+                    N, depth, N - n, add || k > 0);
           };
           int64_t m = top;
-          for (; m + ROWS <= bottom; m += ROWS) rows(block<ROWS, T>, m);
-          for (; m + 4 <= bottom; m += 4) rows(block<4, T>, m);
-          for (; m < bottom; m++) rows(block<1, T>, m);
+          for (; m + ROWS <= bottom; m += ROWS) rows(whole ? block<ROWS, true, T> : block<ROWS, false, T>, m);
+          for (; m + 4 <= bottom; m += 4) rows(whole ? block<4, true, T> : block<4, false, T>, m);
+          for (; m < bottom; m++) rows(whole ? block<1, true, T> : block<1, false, T>, m);
         }
 }
 
@@ -387,12 +367,9 @@ void products(const T* a, const T* panels, T* c, int64_t P, int64_t M, int64_t K
                          int64_t channels, double slope, int threads) {                                             \
     norm_gradient(x, statistics, dy, dx, n, pixels, channels, slope, threads);                                      \
   }                                                                                                                 \
-  void pack_##T(const T* b, T* panels, int64_t P, int64_t K, int64_t N, int64_t down, int64_t right, int threads) { \
-    pack(b, panels, P, K, N, down, right, threads);                                                                 \
-  }                                                                                                                 \
-  void products_##T(const T* a, const T* panels, T* c, int64_t P, int64_t M, int64_t K, int64_t N, int64_t down,    \
+  void products_##T(const T* a, const T* b, T* c, int64_t P, int64_t M, int64_t K, int64_t N, int64_t down,         \
                     int64_t right, int64_t add, int threads) {                                                      \
-    products(a, panels, c, P, M, K, N, down, right, add, threads);                                                  \
+    products(a, b, c, P, M, K, N, down, right, add, threads);                                                       \
   }
 extern "C" {
 int products_pay() {  // MKL, which PyTorch calls, is as fast on Intel's, and with AVX2 anywhere

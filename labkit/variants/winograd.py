@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import Substitutes, patches
-from labkit.variants.kernels import Factor, can_compile, library, run_kernel
+from labkit.variants.kernels import can_compile, library, products, run_kernel
 from labkit.variants.norms import norms
 from labkit.variants.patches import pixels
 
@@ -132,7 +132,7 @@ class Winograd(Substitutes):
             return patches.convolution(layer, x)
         with torch.autocast("cpu", enabled=False):
             if weight not in self.transformed:
-                self.transformed[weight] = Transformed(weight.detach())
+                self.transformed[weight] = Transformed(weight)
             return WinogradConvolution.apply(x.to(weight.dtype), weight, layer.bias, self.transformed[weight])
 
 
@@ -166,22 +166,27 @@ def channels_last(layer: nn.Module, x: Tensor) -> Tensor:
 # ---- operators for (N, C, H, W), channels last
 
 
+def transformed(weight: Tensor) -> Tensor:
+    """U = G g G^T of each filter g of a weight (K, C, 3, 3) or (K, C, 4, 4): (36, K, C)."""
+    taps = weight.shape[2]
+    return (twice_g(taps, weight.dtype) @ weight.reshape(-1, taps * taps).T).view(36, *weight.shape[:2])
+
+
 class Transformed:
-    """U = G g G^T of each filter g of a weight (K, C, 3, 3) or (K, C, 4, 4): (36, K, C), as a factor of products."""
+    """The transform of a weight, as the right factor of products."""
 
     def __init__(self, weight: Tensor) -> None:
-        taps = weight.shape[2]
-        self.u = (twice_g(taps, weight.dtype) @ weight.reshape(-1, taps * taps).T).view(36, *weight.shape[:2])
+        self.weight = weight.detach()
 
     @functools.cached_property
-    def forward(self) -> Factor:
-        """Of V (36, tiles, C)."""
-        return Factor(self.u.mT)
+    def forward(self) -> Tensor:
+        """Of V (36, tiles, C): (36, C, K)."""
+        return transformed(self.weight.transpose(0, 1))
 
     @functools.cached_property
-    def backward(self) -> Factor:
-        """Of the gradient of M (36, tiles, K)."""
-        return Factor(self.u)
+    def backward(self) -> Tensor:
+        """Of the gradient of M (36, tiles, K): (36, K, C)."""
+        return transformed(self.weight)
 
 
 @functools.cache
@@ -205,7 +210,7 @@ class WinogradConvolution(torch.autograd.Function):
         run_kernel("input_transform", x, v, *x.shape, results)
         # no view of another tensor, as a ReLU behind it may work in place
         y = torch.empty(n, len(weight), high, wide, dtype=x.dtype, memory_format=torch.channels_last)
-        run_kernel("output_transform", u.forward.times(v), y, n, height, width, len(weight), results)
+        run_kernel("output_transform", products(v, u.forward), y, n, height, width, len(weight), results)
         ctx.save_for_backward(v)
         ctx.u = u
         return y if bias is None else y.add_(bias[:, None, None])
@@ -221,11 +226,11 @@ class WinogradConvolution(torch.autograd.Function):
         run_kernel("output_gradient", dy, dm, n, height, width, dy.shape[3], results)
         if ctx.needs_input_grad[0]:
             dx = dy.new_zeros(ctx.shape)
-            run_kernel("input_gradient", ctx.u.backward.times(dm), dx, *dx.shape, results)
+            run_kernel("input_gradient", products(dm, ctx.u.backward), dx, *dx.shape, results)
             dx = dx.permute(0, 3, 1, 2)
         if ctx.needs_input_grad[1]:
-            products = Factor(v).times(dm.mT).view(36, -1)  # so long that it is slow as the left one of a product
-            dw = (twice_g(taps, dy.dtype).T.contiguous() @ products).T.reshape(*ctx.u.u.shape[1:], taps, taps)
+            du = products(dm.mT, v).view(36, -1)  # so long that it is slow as the left one of a product
+            dw = (twice_g(taps, dy.dtype).T.contiguous() @ du).T.reshape(ctx.u.weight.shape)
         if ctx.needs_input_grad[2]:
             db = dy.sum((0, 1, 2))
         return dx, dw, db, None

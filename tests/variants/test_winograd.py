@@ -30,17 +30,10 @@ def noise(*shape):
 
 SHAPES = [(1, 16, 16, 8, 8), (2, 5, 7, 9, 6), (1, 70, 33, 2, 3), (3, 3, 64, 16, 7), (1, 20, 16, 5, 13)]
 SHAPES += [(2, 3, 2, 49, 50)]  # more than one part of both sides of the products
-    (1, 16, 16, 8, 8),
-    (2, 5, 7, 9, 6),
-    (1, 70, 33, 2, 3),
-    (3, 3, 64, 16, 7),
-    (1, 20, 16, 5, 13),
-    (2, 3, 2, 49, 50),
-]
 
 
 @pytest.fixture(params=[False, True], ids=["MKL", "own products"])
-def products(request, monkeypatch):
+def own(request, monkeypatch):
     monkeypatch.setattr(kernels, "own_products", lambda: request.param)
 
 
@@ -53,13 +46,13 @@ def check(ours, right, inputs):
 
 @pytest.mark.parametrize("taps", [3, 4])
 @pytest.mark.parametrize("n, inside, outside, height, width", SHAPES)
-def test_convolution_norm_and_gradients_are_pytorch_s(products, two_threads, n, inside, outside, height, width, taps):
+def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, own, n, inside, outside, height, width, taps):
     torch.manual_seed(0)
     height, width = height + taps - 3, width + taps - 3
     x, weight, bias = noise(n, inside, height, width), noise(outside, inside, taps, taps), noise(outside)
     padded = F.pad(x, (1, 1, 1, 1), **({"mode": "reflect"} if taps == 3 else {}))
     convolved = F.conv2d(padded, weight, bias)
-    ours = WinogradConvolution.apply(x, weight, bias, Transformed(weight.detach()))
+    ours = WinogradConvolution.apply(x, weight, bias, Transformed(weight))
     norms = norm_and_activation(ours, 1e-5, 0.2), F.leaky_relu(F.instance_norm(convolved), 0.2)
     check(ours + norms[0], convolved + norms[1], (x, weight, bias))
 
@@ -73,7 +66,7 @@ LAYERS = [
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
-def test_gradients_over_patches_are_pytorch_s(products, monkeypatch, layer):
+def test_gradients_over_patches_are_pytorch_s(own, monkeypatch, layer):
     monkeypatch.setattr(patches, "AT_ONCE", 3000)  # several products, the last one smaller
     assert patches.suits(layer.double())
     x = noise(2, layer.in_channels, 13, 10).contiguous(memory_format=torch.channels_last)
