@@ -64,6 +64,11 @@ def test_a_range_is_told_where_steps_of_the_kind_were_measured(step, kind):
         assert [own["SIMULATED_ms"] / own[end] for end in ("high_ms", "low_ms")] == pytest.approx(ends, 0.02)
 
 
+def test_devices_without_the_step_s_type_have_no_row():
+    table = predict(copy.deepcopy(LAYER).bfloat16(), PICTURE.bfloat16())
+    assert set(table["device"]) == set(ROOFLINES) - {"V100", "T4"} and table["low_ms"].isna().all()
+
+
 def test_one_device_and_way_is_one_row_which_says_simulated():
     table = predict(nn.Linear(4, 4), torch.ones(2, 4), device="A100", graph=False)
     assert table[["device", "launch"]].values.tolist() == [["A100", "eager"]]
