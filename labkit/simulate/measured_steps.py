@@ -41,7 +41,7 @@ def measured() -> pandas.DataFrame:
         | device | the GPU |
         | measured_ms, SIMULATED_ms | a step, in milliseconds |
         | ratio | SIMULATED over measured: 1 is right |
-        | kind | of work, for example "autocast, dense convolutions": see `labkit.simulate.operator_replay.kind_of_work` |
+        | kind | of work, as "autocast, dense convolutions": see `kind_of_work` in labkit/simulate/operator_replay.py |
         | decides | "GPU", or "host" if one three times as slow as ours would add a tenth, by the model |
         | seen | "before" the model was finished, "after" it, "half" (something was chosen by it), or "fitted" |
         | source | where it was published |
