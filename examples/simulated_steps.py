@@ -28,29 +28,21 @@ WORDS = 30522  # that BERT knows
 ONE_AT_A_TIME = 3  # The V100's steps are of 2022: Adam updated each weight by itself, and 3 steps were timed together.
 
 
-def table() -> pandas.DataFrame:
-    """The table of data/measured with what the model says now."""
-    steps = pandas.read_csv(TABLE)
-    steps[["SIMULATED_ms", "decides"]] = pandas.DataFrame(map(simulated, steps.itertuples()))
-    return steps
-
-
 def simulated(row: Any) -> tuple[float, str]:
-    """A step's milliseconds, and whether the "GPU" or the "host" decides: with the slowest, a tenth more."""
-    ours, slower, free = milliseconds(row, simulate.HOST_US, SLOWEST_HOST * simulate.HOST_US, 0.0)
-    return round(ours, 2), "host" if slower > 1.1 * free else "GPU"
+    """What the model says of a row of the table: milliseconds, and whether the "GPU" or the "host" decides.
 
-
-def milliseconds(row: Any, *hosts: float) -> list[float]:
-    """What the model says of a row of the table, on hosts of so many microseconds a launch."""
+    It is the host if the slowest host would make the step a tenth longer.
+    """
     steps = ONE_AT_A_TIME if "pull/706" in row.source else 1
     if row.use == "step":
         operators = simulate.step_operators(labkit.CycleGAN(), batch_size=row.batch, size=row.size)
     else:
         run = inference(row) if row.use == "inference" else training(row, foreach=steps == 1)
         operators = simulate.program_operators(run) * steps
-    graph, device = row.launch == "graph", simulate.ROOFLINES[row.device]
-    return [simulate.replay(operators, us, device, graph=graph, steps=1).timeline.wall / 1e3 / steps for us in hosts]
+    played = partial(simulate.replay, operators, roofline=simulate.ROOFLINES[row.device], steps=1)
+    hosts = (simulate.HOST_US, SLOWEST_HOST * simulate.HOST_US, 0.0)
+    ours, slower, free = (played(us, graph=row.launch == "graph").timeline.wall for us in hosts)
+    return round(ours / 1e3 / steps, 2), "host" if slower > 1.1 * free else "GPU"
 
 
 def network(row: Any) -> tuple[nn.Module, Tensor, Tensor]:
@@ -112,4 +104,6 @@ def training(row: Any, foreach: bool) -> Callable[[], object]:
 
 
 if __name__ == "__main__":
-    table().to_csv(TABLE, index=False)
+    table = pandas.read_csv(TABLE)
+    table[["SIMULATED_ms", "decides"]] = list(map(simulated, table.itertuples()))
+    table.to_csv(TABLE, index=False)

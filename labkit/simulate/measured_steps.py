@@ -41,9 +41,9 @@ def measured() -> pandas.DataFrame:
         | device | the GPU |
         | measured_ms, SIMULATED_ms | a step, in milliseconds |
         | ratio | SIMULATED over measured: 1 is right |
-        | kind | "float32", "16-bit weights", "autocast, inference", or "autocast, training"; with "attention", if so |
-        | decides | "GPU", or "host" if one half as fast as ours would add a tenth, by the model |
-        | seen | "before" the model was finished, "after" it, or "fitted": the host and four rates are from it |
+        | kind | of work, as "autocast, dense convolutions": see `kind_of_work` in labkit/simulate/operator_replay.py |
+        | decides | "GPU", or "host" if one three times as slow as ours would add a tenth, by the model |
+        | seen | "before" the model was finished, "after" it, "half" (something was chosen by it), or "fitted" |
         | source | where it was published |
 
     Raises:

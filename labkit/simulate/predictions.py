@@ -55,7 +55,7 @@ def predict(
     Args:
         step: a function without arguments that computes on the meta device, for example a training step. Or a module
             and its inputs, for its forward pass without gradients; they may be on any device.
-        device: one of `ROOFLINES`. By default, each of them.
+        device: one of `ROOFLINES`. By default, each that computes in the step's types: a V100 has no bfloat16.
         graph: whether the whole step is one CUDA graph. By default, both ways.
         host_us: microseconds of host time for every launch. Hosts differ: vary it from 5 to 30.
 
@@ -81,9 +81,11 @@ def predict(
     """
     if device is not None:
         check_known("device", device, ROOFLINES)
-    devices = [*ROOFLINES] if device is None else [device]
     ways = (False, True) if graph is None else (graph,)
     operators, memory = _second_run(_forward(step, inputs) if isinstance(step, nn.Module) else step)
+    types = {operator.dtype for operator in operators if operator.flops}
+    able = [name for name, roofline in ROOFLINES.items() if types <= roofline.flops_per_s.keys()]
+    devices = (able or [*ROOFLINES]) if device is None else [device]
     rows = [
         {**_row(operators, ROOFLINES[name], as_graph, host_us), "memory_GB": memory / 1e9}
         for name in devices

@@ -1,10 +1,13 @@
 """Where the pages on speed-ups and trust have measured numbers, they name files that hold them; tables are equal."""
 
+import io
 import re
 from pathlib import Path
 
 import pandas
 import pytest
+
+import labcourse
 
 ROOT = Path(__file__).parents[2]
 PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("speedups", "trust")}
@@ -46,3 +49,23 @@ def test_what_is_predicted_of_nhwc_is_the_file_s(gpu):
         two = [ms[f"{batch}/tf32=default/graph+nhwc+streams+batched+fused_adam+bf16"] for batch in (1, 16)]
         assert "the model says {:.1f} and {:.1f} on".format(*two) in text
         assert f"| {ms['1/tf32=default/nhwc+batched+fused_adam+bf16']:.1f} ms on a host of 19 us" in text
+
+
+def test_errors_on_the_h200_are_the_files():
+    graphs, text = labcourse.gpu_steps().query("speedups.str.contains('graph')"), " ".join(PAGES["trust"].split())
+    short = (1 - graphs["SIMULATED_ms"] / graphs["ms"]).groupby(graphs["batch_size"]).agg(["min", "max"])
+    assert "by {:.0f} to {:.0f} % in graphs of batch 1".format(*100 * short.loc[1]) in text
+    missing = short.loc[16, "min"]
+    assert (
+        f"({missing:.0%} as a graph".replace("%", " %") in text and f"89 ms would be {89 / (1 - missing):.0f}." in text
+    )
+    errors = pandas.read_csv(ROOT / "data" / "results" / "model_errors.csv").set_index(["step", "part"])
+    (many, _, _), (less, model, _) = errors.loc["CycleGAN, H200, batch 16"].loc[["busy", "convolutions"]].values
+    assert f"{less:.0f} of the kernels' {many:.0f} ms where it says {model:.0f}" in text
+
+
+def test_the_example_prints_the_table_below_it():
+    example = re.search(r"```python\n(import torch.*?)predict\(step\)\n```\n\n(.*?)\n\n", PAGES["trust"], re.S)
+    exec(example[1], names := {})
+    printed = pandas.read_csv(io.StringIO(re.sub(" *[|] *", "|", example[2])), sep="|", skiprows=[1]).iloc[:, 1:-1]
+    pandas.testing.assert_frame_equal(printed, names["predict"](names["step"]), rtol=0.005)
