@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from labkit.variants.kernels import products
+from labkit.variants.cpp import products
 
 AT_ONCE = 1 << 18  # numbers of patches in one product, which stay in the cache
 

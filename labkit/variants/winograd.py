@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import Substitutes, patches
-from labkit.variants.kernels import can_compile, library, products, run_kernel
+from labkit.variants.cpp import can_compile, library, products, run_kernel
 from labkit.variants.norms import norms
 from labkit.variants.patches import pixels
 

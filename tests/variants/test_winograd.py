@@ -10,7 +10,7 @@ from torch import nn
 
 import labkit
 from labkit.measure.autotune import candidates
-from labkit.variants import kernels, patches, winograd
+from labkit.variants import cpp, patches, winograd
 from labkit.variants.winograd import Transformed, WinogradConvolution, norm_and_activation
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
@@ -34,7 +34,7 @@ SHAPES += [(2, 3, 2, 49, 50)]  # more than one part of both sides of the product
 
 @pytest.fixture(params=[False, True], ids=["MKL", "own products"])
 def own(request, monkeypatch):
-    monkeypatch.setattr(kernels, "own_products", lambda: request.param)
+    monkeypatch.setattr(cpp, "own_products", lambda: request.param)
 
 
 def check(ours, right, inputs):
@@ -146,7 +146,7 @@ def test_a_copy_of_a_step_computes_with_its_own_networks(tiny, batch):
 
 
 def test_without_a_compiler_it_says_so_and_is_not_tried(tiny, monkeypatch):
-    monkeypatch.setattr(kernels, "compiler", lambda: None)
+    monkeypatch.setattr(cpp, "compiler", lambda: None)
     with pytest.warns(UserWarning, match="need Linux and a C\\+\\+ compiler, such as g\\+\\+, so it changes nothing"):
         labkit.make_step(tiny(), "winograd")
     names, said = candidates(tiny)
@@ -154,19 +154,19 @@ def test_without_a_compiler_it_says_so_and_is_not_tried(tiny, monkeypatch):
 
 
 def test_a_compiler_that_fails_is_quoted_and_nothing_is_kept(tmp_path, monkeypatch):
-    kernels.library.cache_clear()
+    cpp.library.cache_clear()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kernels, "SOURCE", tmp_path / "no.cpp")
+    monkeypatch.setattr(cpp, "SOURCE", tmp_path / "no.cpp")
     (tmp_path / "no.cpp").write_text("this is no program")
     with pytest.raises(labkit.LabkitError, match="kernels in C\\+\\+ cannot be compiled: .*<stdin>:1"):
-        kernels.library()
+        cpp.library()
     assert not list(tmp_path.rglob("*.so*"))
 
 
 @pytest.mark.parametrize("cache", ["/proc/nobody", "kept"])
 def test_without_a_folder_for_caches_it_compiles_each_time(tmp_path, monkeypatch, cache):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
-    assert kernels.compiled('extern "C" int answer() { return 42; }').answer() == 42
+    assert cpp.compiled('extern "C" int answer() { return 42; }').answer() == 42
     assert len([*tmp_path.rglob("*")]) == (3 if cache == "kept" else 0), "two folders and the file, or nothing"
 
 
