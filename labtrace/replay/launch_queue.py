@@ -231,7 +231,7 @@ def _play_shared(
             events.append((max(host_start[i] + launches[i].host_us, room), "launch", i))
         if not events:
             return begin, end, host_start, launched
-        time, event, i = min(events, key=lambda one: (one[0], one[1] != "end"))
+        time, event, i = min(events)
         stream = launches[i].stream
         if event == "launch":
             launched[i] = now = time
