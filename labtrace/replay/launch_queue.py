@@ -17,7 +17,8 @@ Trace Analysis), https://hta.readthedocs.io.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+import math
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -207,80 +208,47 @@ def _play_shared(
     queue_limit: int,
     gap_us: float,
 ) -> Times:
-    """Plays launches whose kernels slow each other down."""
-    gpu = _GPU(launches, gap_us)
-    host_start: list[float] = []
-    now = 0.0
-    streams: dict[int, list[int]] = defaultdict(list)  # the launches each has had so far
-    for i, launch in enumerate(launches):
-        earlier = streams[launch.stream]
-        host_start.append(now)
-        now += launch.host_us
-        if len(earlier) >= queue_limit:
-            now = max(now, gpu.start_of(earlier[-queue_limit]))
-        gpu.launched.append(now)
-        gpu.waiting[launch.stream].append(i)
-        earlier.append(i)
-        if i in waits:
-            now = max(now, gpu.finish(waits[i]))
-    gpu.finish()
-    return gpu.begin, gpu.end, host_start, gpu.launched
+    """Plays launches whose kernels slow each other down, from one launch, start or end of a kernel to the next.
 
-
-class _GPU:
-    """Runs the launched kernels, which may slow each other down, from one start or end of a kernel to the next.
-
-    It advances only to the time that the host asks for, and the host asks when it has to wait.
+    A time is infinite until it is known, and so is the largest of several times if one of them is not known yet.
     """
-
-    def __init__(self, launches: Sequence[Launch], gap_us: float):
-        self.launches, self.gap_us = launches, gap_us
-        self.launched: list[float] = []
-        self.begin = [0.0] * len(launches)
-        self.end = [0.0] * len(launches)  # of a running kernel as expected so far; 0 before its start
-        self.ended: set[int] = set()
-        self.waiting: dict[int, deque[int]] = defaultdict(deque)  # by stream, launches whose kernels have not started
-        self.running: dict[int, int] = {}  # by stream
-        self.free: dict[int, float] = defaultdict(float)  # by stream, when its next kernel may start
-        self.slowdown = 1.0
-
-    def start_of(self, i: int) -> float:
-        """When this kernel started."""
-        while not self.end[i]:
-            self.proceed()
-        return self.begin[i]
-
-    def finish(self, kernels: Collection[int] | None = None) -> float:
-        """When these kernels have ended, or all."""
-        while (self.running or any(self.waiting.values())) if kernels is None else not self.ended.issuperset(kernels):
-            self.proceed()
-        return max(self.end, default=0.0) if kernels is None else max(self.end[i] for i in kernels)
-
-    def proceed(self) -> None:
-        """Moves on to the next start or end of a kernel."""
-        events = [(self.end[i], "end", stream) for stream, i in self.running.items()]
-        for stream, queue in self.waiting.items():
-            if queue and stream not in self.running and self.ended.issuperset(self.launches[queue[0]].after):
-                ends = [self.end[other] for other in self.launches[queue[0]].after]
-                events.append((max(self.launched[queue[0]], self.free[stream], *ends), "start", stream))
-        time, event, stream = min(events)
-        if event == "start":
-            i = self.running[stream] = self.waiting[stream].popleft()
-            self.begin[i] = time
-            self.end[i] = time + self.launches[i].kernel_us * self.slowdown
+    host_start, launched, begin, end = ([math.inf] * len(launches) for _ in range(4))
+    queues: dict[int, list[int]] = defaultdict(list)  # by stream, what was launched there
+    begun, free = Counter[int](), defaultdict[int, float](float)  # by stream: how many, and when the next may begin
+    running: dict[int, float] = {}  # by kernel, its end if those that run with it stay the same
+    slowdown, last, now = 1.0, -1, 0.0  # the last launch, and when it was made
+    while True:
+        events = [(ending, "end", i) for i, ending in running.items()]
+        for stream, queue in queues.items():
+            if begun[stream] < len(queue):
+                i = queue[begun[stream]]
+                events.append((max(launched[i], free[stream], *(end[k] for k in launches[i].after)), "begin", i))
+        if (i := last + 1) < len(launches):
+            kernels = waits.get(last, ())
+            host_start[i] = max([now, *(end[:i] if kernels is None else (end[k] for k in kernels))])
+            queue = queues[launches[i].stream]
+            room = begin[queue[-queue_limit]] if len(queue) >= queue_limit else 0.0
+            events.append((max(host_start[i] + launches[i].host_us, room), "launch", i))
+        if not events:
+            return begin, end, host_start, launched
+        time, event, i = min(events)
+        stream = launches[i].stream
+        if event == "launch":
+            launched[i] = now = time
+            queues[stream].append(i)
+            last = i
+        elif event == "begin":
+            begin[i], free[stream] = time, math.inf
+            running[i] = time + launches[i].kernel_us * slowdown
+            begun[stream] += 1
         else:
-            i = self.running.pop(stream)
-            self.ended.add(i)
-            self.free[stream] = self.end[i] + self.gap_us
-        self._share_from(time)
-
-    def _share_from(self, time: float) -> None:
-        """Moves the ends of the running kernels: from `time` on, they share the multiprocessors."""
-        needed = max(1.0, sum(self.launches[i].share for i in self.running.values()))
-        if needed != self.slowdown:
-            for i in self.running.values():
-                self.end[i] = time + (self.end[i] - time) * needed / self.slowdown
-            self.slowdown = needed
+            end[i] = running.pop(i)
+            free[stream] = time + gap_us
+        # From now on those that run share the multiprocessors.
+        needed = max(1.0, sum(launches[i].share for i in running))
+        if needed != slowdown:
+            running = {i: time + (ending - time) * needed / slowdown for i, ending in running.items()}
+            slowdown = needed
 
 
 def replay_graph(launches: Sequence[Launch], graph_us: float) -> Timeline:

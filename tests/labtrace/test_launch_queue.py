@@ -131,3 +131,8 @@ def test_a_slower_kernel_delays_its_stream_those_that_wait_for_it_and_the_host()
 def test_nothing_takes_no_time():
     for times in (play([]), replay_graph([], graph_us=20)):
         assert (times.wall, times.busy, times.kernel_sum, times.idle_share) == (0, 0, 0, 0)
+
+
+def test_a_full_queue_holds_the_host_up_where_kernels_share_too():
+    launches = [Launch("k", 0, 10, share=0.5)] * 3 + [Launch("other", 0, 1, stream=1, share=0.1)]
+    assert play(launches, queue_limit=1, gap_us=0).host_end.tolist() == [0, 0, 10, 10]
