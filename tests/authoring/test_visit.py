@@ -155,11 +155,7 @@ def test_the_same_call_continues_with_what_is_missing(tmp_path, processes, monke
         patient.setattr(visit, "START_S", 100.0)
         visit.visit(tmp_path, "cpu", 3)  # in "hangs" the time is up
     assert given == ["fails", "hangs"]
-    assert read(tmp_path)["skipped"] == {
-        "fails": "ValueError: wrong",
-        "hangs": visit.UNFINISHED,
-        "two": visit.UNTRIED,
-    }
+    assert read(tmp_path)["skipped"] == {"fails": "ValueError: wrong", "hangs": visit.UNFINISHED, "two": visit.UNTRIED}
     assert read(tmp_path)["rows"]["hangs"]["fails"] == {}, "it need not have been the stack's fault"
     given.clear()
     visit.visit(tmp_path, "cpu", 30)

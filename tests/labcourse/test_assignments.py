@@ -141,8 +141,7 @@ def test_setup_cells_leave_nothing_that_answers_could_share():
 
 # The cells of notebook 12 train its solution for a minute: once is enough.
 @pytest.mark.parametrize(
-    "exercise",
-    [pytest.param(one, id=str(one), marks=tiers(one)) for one in EXERCISES if one.name not in OF_DRAWN_DATA],
+    "exercise", [pytest.param(one, id=str(one), marks=tiers(one)) for one in EXERCISES if one.name not in OF_DRAWN_DATA]
 )
 def test_the_solution_passes(exercise, capsys, monkeypatch):
     asked = []

@@ -7,7 +7,6 @@ import synthetic_trace
 from synthetic_trace import GPU, SyntheticTrace
 
 from labtrace.errors import LabError, TraceError
-from labtrace.events.intervals import Nesting, Union, busy, levels
 from labtrace.trace import Trace
 
 
@@ -255,26 +254,3 @@ def test_steps_that_are_not_there(load, two_streams):
     unmarked.launch(0, 10, 90)
     with pytest.raises(TraceError, match="ProfilerStep.*labkit.record"):
         load(unmarked).steps(0)
-
-
-def test_intervals_agree_with_counting_instants():
-    random = np.random.default_rng(0)
-    unions, covers = [], []
-    for _ in range(3):
-        begin = random.integers(0, 90, 12)
-        end = begin + random.integers(0, 9, 12)
-        unions.append(Union(begin, end))
-        covers.append([((begin <= instant) & (instant < end)).any() for instant in range(100)])
-        assert busy(begin, end) == np.sum(covers[-1])
-        assert unions[-1].covered([0, 20], [100, 50]).tolist() == [np.sum(covers[-1]), np.sum(covers[-1][20:50])]
-    begin, end = (np.concatenate([getattr(one, edge) for one in unions]) for edge in ("begin", "end"))
-    instants, level = levels(begin, end)
-    assert level[np.searchsorted(instants, range(100), side="right") - 1].tolist() == np.sum(covers, axis=0).tolist()
-    both = unions[0] | unions[1]
-    assert both.covered(0, 100) == np.sum(np.logical_or(covers[0], covers[1]))
-
-
-def test_nesting_finds_the_innermost():
-    nesting = Nesting([0, 10, 20, 20, 60], [50, 40, 20, 30, 70])
-    assert nesting.at([-1, 0, 15, 20, 35, 45, 55, 65, 70, np.nan]).tolist() == [-1, 0, 1, 3, 1, 0, -1, 4, -1, -1]
-    assert nesting.own_time().tolist() == [20, 20, 0, 10, 10]

@@ -139,10 +139,7 @@ CHANGES = [
     ([of_one_size, lambda album: shutil.copy(album / "trainB/1.png", album / "trainA/0.png")], "of A 1 changed"),
     ([lambda album: smaller(album / "trainB" / "0.png")], "of B 1 gone. Training continues"),
     ([lambda album: shutil.copy(album / "trainB/1.png", album / "trainA/0.png")], "of A 1 changed. Training continues"),
-    (
-        [lambda album: os.rename(album / "trainA/3.png", album / "trainB/9.png")],
-        "of A 1 gone; of B 1 new. Training",
-    ),
+    ([lambda album: os.rename(album / "trainA/3.png", album / "trainB/9.png")], "of A 1 gone; of B 1 new. Training"),
     ([lambda album: os.renames(album / "trainA/0.png", album / "trainA/x/0.png")], "of A all in another order"),
     ([exchanged, copied], "trainA and trainB have changed places.* another folder"),
     ([of_one_size, exchanged, copied], "trainA and trainB have changed places.* another folder"),
