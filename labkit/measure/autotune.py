@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from labkit import ranks
 from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
@@ -18,7 +20,7 @@ from labkit.measure.timing import synchronise
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.stamp import stamp
-from labkit.variants.registry import SPEEDUPS, make_step
+from labkit.variants.registry import SPEEDUPS, excluded, make_step
 from labtrace.files import atomic_write
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 FILE = "speedups.json"  # in a run's folder
 SMALLEST = 64  # pixels on a side with which steps are compared
+COMPILES = 3  # times as long as the baseline's first two updates, or longer
 HOPELESS = 2  # times as long as the baseline's, in its second update
 
 
@@ -34,10 +37,11 @@ def autotune(
 ) -> tuple[list[str], list[str]]:
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
-    The fastest first, each is added to those chosen so far, and stays if it still computes the same and the step gets
-    faster. On a noisy machine it is enough that its own 95% interval lies above 1, and a line says so. If nothing
-    helps, nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU the time
-    is that of the process, in which other programs on its cores hardly show.
+    Each is added to those chosen so far, or takes the place of those that it excludes, and stays if it still computes
+    the same and the step gets faster. Those come first that are cheap to try, the fastest first, and those that compile
+    something come last. On a noisy machine it is enough that its own 95% interval lies above 1, and a line says so. If
+    nothing helps, nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU
+    with one thread the time is that of the process, in which other programs on its cores hardly show.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
@@ -48,7 +52,8 @@ def autotune(
     """
     started = time.perf_counter()
     names, lines = candidates(make_model)
-    clock = time.process_time if batch[0].device.type == "cpu" and not shared() else time.perf_counter
+    alone = batch[0].device.type == "cpu" and not shared() and torch.get_num_threads() == 1
+    clock = time.process_time if alone else time.perf_counter
 
     def maker(*names: str) -> Callable[[], Step]:
         return lambda: make_step(make_model(), *names, *shared())
@@ -58,15 +63,20 @@ def autotune(
 
     steps = 2 * 3 * (rounds + 6)  # of a comparison, twice that since the looks take time, too
     batch = corner(maker()(), batch, limit_s / steps / max(1, len(names)), lines)
+    before, usual = left(), seconds_of(maker()(), batch)
+    cheap = COMPILES * (before - left())
     took: dict[str, float] = {}
+    costs: dict[str, float] = {}
     for name in names:
+        before = left()
         try:
             took[name] = seconds_of(maker(name)(), batch)
         except (LabkitError, *OUT_OF_MEMORY) as error:
             lines.append(f"{name}: left out, does not run: {error}")
+        costs[name] = before - left()
     chosen: list[str] = []
-    usual, longest = seconds_of(maker()(), batch), 0.0
-    for name in sorted(took, key=lambda name: took[name]):
+    longest = 0.0
+    for name in sorted(took, key=lambda name: (costs[name] > cheap, took[name])):
         before = left()
         if took[name] > HOPELESS * usual:
             lines.append(f"{name}: left out, slower: its second update took {took[name] / usual:.1f} times as long")
@@ -74,15 +84,18 @@ def autotune(
         if longest > before:
             lines.append(f"{name}: not tried, since {limit_s:g} s are over: choose it by name if it should be used")
             continue
-        makers = {"without": maker(*chosen), "with": maker(*chosen, name)}
+        rest = [one for one in chosen if one not in excluded(name)]
+        makers = {"without": maker(*chosen), "with": maker(*rest, name)}
         row = compare(makers, batch, rounds, clock=clock, limit_s=before / len(took)).loc["with"]
         longest = max(longest, before - left())
-        where = f"on top of {', '.join(chosen) or 'the baseline'}"
+        gone = [one for one in chosen if one not in rest]
+        where = f"in the place of {', '.join(gone)}, " if gone else ""
+        where += f"on top of {', '.join(rest) or 'the baseline'}"
         sure = row["verdict"] == "faster"
         if sure or (row["verdict"] == "no difference" and row["times_faster_low"] > 1):
             doubt = "" if sure else "probably faster, though this machine is too noisy to tell, "
             lines.append(f"{name}: chosen, {doubt}{where}: {row['why']}")
-            chosen.append(name)
+            chosen = [*rest, name]
         else:
             lines.append(f"{name}: left out, {row['verdict']} {where}: {row['why']}")
     return chosen, lines

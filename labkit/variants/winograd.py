@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from labkit.models.model import Model
 from labkit.models.step import Batch
 from labkit.variants import Substitutes, patches
-from labkit.variants.cpp import can_compile, library, products, run_kernel
+from labkit.variants.cpp import can_compile, library, own_products, products, run_kernel
 from labkit.variants.norms import norms
 from labkit.variants.patches import pixels
 
@@ -31,11 +31,12 @@ class Winograd(Substitutes):
     Differs from the baseline in one seam, `learn`: while it runs, kernels of winograd.cpp take the place of layers. A
     convolution of residual blocks makes 4 x 4 results from 6 x 6 pixels in 36 multiplications, a direct one in 144
     (Lavin and Gray 2016, section 4.1), and one of the discriminators' with 4x4 weights 3 x 3 results. The border is
-    read where the pixels are. Each weight is transformed once in `learn`, for all passes. Instance norm and the
-    activation behind it are one kernel, in all networks but custom ones. It leaves pictures channels last, and
-    PyTorch's own would not (pytorch#194616): so the other convolutions find them in the layout in which they are
-    fastest, and nothing is laid out again between layers. Their weights' gradients alone would be slower so, and come
-    from `labkit.variants.patches`. Under autocast its layers compute in float32. Second derivatives are refused.
+    read where the pixels are. Each weight is transformed once in `learn`, for all passes, and products of matrices are
+    PyTorch's or, where these are slow, our own (`labkit.variants.cpp.products`). Instance norm and the activation
+    behind it are one kernel, in all networks but custom ones. It leaves pictures channels last, and PyTorch's own would
+    not (pytorch#194616): so the other convolutions find them in the layout in which they are fastest, and nothing is
+    laid out again between layers. Their weights' gradients alone would be slower so, and come from
+    `labkit.variants.patches`. Under autocast its layers compute in float32. Second derivatives are refused.
 
     Equal to the baseline to about 1e-14 in float64. In float32 the error of a convolution is about 2e-6 of its result,
     8 to 15 times that of a direct one, since the matrices add and take away numbers larger than the result. Over 200
@@ -43,9 +44,9 @@ class Winograd(Substitutes):
 
     Improves: compute and memory traffic, on processors. Helps less where few tiles are left for the products, as with
     pictures of 64 pixels, and not in generators without such blocks. One picture of less than 64 pixels a side, or of
-    that with fewer than 32 filters (16 with AVX2), is too small to gain: it warns, and PyTorch's own layers compute, in
-    float32. It needs more memory: each convolution keeps its transformed input, 2.25 times as large. Compiled once, at
-    its first use, which takes a few seconds.
+    that with fewer than 32 filters (16 with AVX2, 64 where products are its own), is too small to gain: it warns, and
+    PyTorch's own layers compute, in float32. It needs more memory: each convolution keeps its transformed input, 2.25
+    times as large. Compiled once, at its first use, which takes a few seconds.
     """
 
     name = "winograd"
@@ -116,7 +117,8 @@ class Winograd(Substitutes):
         """
         n, _, height, width = pictures.shape
         in_blocks = n * height * width // 16
-        pays = pictures.dtype == torch.float64 or (in_blocks >= PIXELS and in_blocks * self.channels >= NUMBERS)
+        least = 2 * NUMBERS if own_products() else NUMBERS  # these meet faster convolutions of oneDNN's
+        pays = pictures.dtype == torch.float64 or (in_blocks >= PIXELS and in_blocks * self.channels >= least)
         if not pays:
             warnings.warn(
                 f"winograd: {n} x {height} x {width} pixels of {self.channels} channels in residual blocks are too few "

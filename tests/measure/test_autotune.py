@@ -1,13 +1,11 @@
 """The speed-ups that are chosen for a run: tried one on top of the other, within their time, and kept."""
 
 import functools
-import math
 
 import pandas
 import pytest
 
 import labkit
-from labkit.errors import LabkitError
 from labkit.measure import autotune as choosing
 
 
@@ -46,7 +44,7 @@ def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, monkeypatch, tri
 
 def test_when_the_time_is_over_it_chooses_from_what_it_has(tiny, batch, monkeypatch, tried):
     monkeypatch.setattr(choosing, "candidates", lambda make: (["bf16", "batched"], []))
-    seconds = iter([0.0, 0.0, *[40.0] * 9])  # the first comparison takes 40 of 60
+    seconds = iter([*[0.0] * 8, *[40.0] * 9])  # the first comparison takes 40 of 60
     monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: 1.0)
     monkeypatch.setattr(choosing.time, "perf_counter", lambda: next(seconds))
     stacks = tried(bf16=("faster", 1.4))
@@ -87,17 +85,18 @@ def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_p
     assert choosing.remembered(tmp_path, tiny, batch())[0] == ["batched"]
 
 
-def test_what_excludes_one_already_chosen_is_left_out(tiny, batch, monkeypatch):
-    def compare(makers, batch, rounds, clock, limit_s):
-        row = {"verdict": "faster", "why": "", "times_faster_low": 2.0}
-        try:
-            makers["with"]()
-        except LabkitError as error:
-            row = {"verdict": "does not run", "why": str(error), "times_faster_low": math.nan}
-        return pandas.DataFrame([row], index=["with"])
+def test_what_is_cheap_comes_first_and_what_excludes_it_may_take_its_place(tiny, batch, monkeypatch, tried):
+    took, clock = {"compile": 0.4, "out_of_place": 0.9, "fused_adam": 0.8}, [0.0]
 
-    monkeypatch.setattr(choosing, "compare", compare)
-    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: 1.0)
+    def seconds_of(step, batch):
+        name = getattr(type(step), "name", "")
+        clock[0] += 30 if name == "compile" else 2
+        return took.get(name, 1.0)
+
+    monkeypatch.setattr(choosing, "candidates", lambda make: ([*took], []))
+    monkeypatch.setattr(choosing, "seconds_of", seconds_of)
+    monkeypatch.setattr(choosing.time, "perf_counter", lambda: clock[0])
+    stacks = tried(fused_adam=("faster", 1.1), out_of_place=("faster", 1.2), compile=("faster", 1.3))
     names, said = labkit.autotune(tiny, batch())
-    assert ("bf16" in names) != ("fp16" in names)
-    assert any("exclude each other" in line for line in said)
+    assert [len(stack) for stack in stacks] == [1, 2, 2] and names == ["fused_adam", "compile"]
+    assert said[-1] == "compile: chosen, in the place of out_of_place, on top of fused_adam: why"

@@ -84,18 +84,21 @@ def test_layers_behind_a_convolution_may_work_in_place(norm, batch):
     torch.testing.assert_close(ours, plain, rtol=1e-10, atol=0)
 
 
-SIZES = [(64, 32, "float32", True), (60, 32, "float32", False), (64, 12, "float32", False), (24, 2, "float64", True)]
+SIZES = [(64, 32, "float32", [True, False]), (60, 64, "float32", [False] * 2), (64, 12, "float32", [False] * 2)]
+SIZES += [(24, 2, "float64", [True, True])]
 
 
+@pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("size, ngf, dtype, pays", SIZES)
 @pytest.mark.filterwarnings("ignore:winograd")
-def test_small_pictures_are_left_to_pytorch_in_float32(monkeypatch, batch, size, ngf, dtype, pays):
+def test_small_pictures_are_left_to_pytorch_in_float32(monkeypatch, batch, size, ngf, dtype, pays, own):
+    monkeypatch.setattr(winograd, "own_products", lambda: own)
     run, called = winograd.run_kernel, []
     monkeypatch.setattr(winograd, "run_kernel", lambda name, *rest: (called.append(name), run(name, *rest)))
     model = labkit.CycleGAN("resnet_3blocks", ngf=ngf, ndf=2).to(getattr(torch, dtype))
     step = labkit.make_step(model, "winograd")
     step(*batch(1, size, dtype=getattr(torch, dtype)))
-    assert bool(called) == pays and step.own and not step.forwards
+    assert bool(called) == pays[own] and step.own and not step.forwards
 
 
 def test_large_means_keep_their_digits_in_float32():
