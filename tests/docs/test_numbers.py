@@ -8,6 +8,8 @@ import pandas
 import pytest
 
 import labcourse
+import labtrace
+from labtrace.replay.recorded_replay import ReplayWarning
 
 ROOT = Path(__file__).parents[2]
 PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("speedups", "trust")}
@@ -60,8 +62,24 @@ def test_errors_on_the_h200_are_the_files():
         f"({missing:.0%} as a graph".replace("%", " %") in text and f"89 ms would be {89 / (1 - missing):.0f}." in text
     )
     errors = pandas.read_csv(ROOT / "data" / "results" / "model_errors.csv").set_index(["step", "part"])
-    (many, _, _), (less, model, _) = errors.loc["CycleGAN, H200, batch 16"].loc[["busy", "convolutions"]].values
+    (many, all_model, _), (less, model, _) = errors.loc["CycleGAN, H200, batch 16"].loc[["busy", "convolutions"]].values
     assert f"{less:.0f} of the kernels' {many:.0f} ms where it says {model:.0f}" in text
+    assert 0.65 <= (less - model) / (many - all_model) < 0.75 and "Seven tenths of what is missing are convol" in text
+    number = r"([\d.]+)"
+    rows = re.findall(rf"[|] 1 [|][^\n]* \({number} to {number}\) [|] [\d.]+ [|] {number} [|]", PAGES["trust"])
+    inside = [float(low) <= float(model) <= float(high) for low, high, model in rows]
+    assert (len(inside), sum(inside)) == (11, 8) and "the eleven that were predicted at batch 1, eight are in" in text
+
+
+@pytest.mark.slow
+def test_recordings_played_again_are_as_near_as_the_page_says():
+    traces = [labtrace.Trace(path) for path in sorted((ROOT / "data" / "traces" / "h200").glob("*.gz"))]
+    with pytest.warns(ReplayWarning) as warned:
+        played = [trace.what_if() for trace in traces]
+    assert (len(played), len(warned)) == (9, 1) and "within 5 % in eight of the nine recordings" in PAGES["trust"]
+    plain = labcourse.gpu_trace()
+    graph_ms = plain.what_if(graph=True).timeline.wall / 1e3 / plain.stamp["steps"]
+    assert f"As a graph, the recording of batch 1 predicts {graph_ms:.1f} ms" in PAGES["trust"]
 
 
 def test_the_example_prints_the_table_below_it():
