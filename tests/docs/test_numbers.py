@@ -8,7 +8,9 @@ import pandas
 import pytest
 
 import labcourse
+import labkit
 import labtrace
+from labkit.measure.tables import from_json, read_results
 from labtrace.replay.recorded_replay import ReplayWarning
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +60,8 @@ def test_errors_on_the_h200_are_the_files():
     short = (1 - graphs["SIMULATED_ms"] / graphs["ms"]).groupby(graphs["batch_size"]).agg(["min", "max"])
     assert "by {:.0f} to {:.0f} % in graphs of batch 1".format(*100 * short.loc[1]) in text
     missing = short.loc[16, "min"]
+    [gain] = graphs.query("batch_size == 16 and speedups.str.endswith('bf16')")["times_faster"]
+    assert f"and {gain:.1f} times at batch 16" in PAGES["speedups"]
     assert (
         f"({missing:.0%} as a graph".replace("%", " %") in text and f"89 ms would be {89 / (1 - missing):.0f}." in text
     )
@@ -87,3 +91,22 @@ def test_the_example_prints_the_table_below_it():
     exec(example[1], names := {})
     printed = pandas.read_csv(io.StringIO(re.sub(" *[|] *", "|", example[2])), sep="|", skiprows=[1]).iloc[:, 1:-1]
     pandas.testing.assert_frame_equal(printed, names["predict"](names["step"]), rtol=0.005)
+
+
+@pytest.mark.slow
+def test_memory_on_the_h200_beside_the_count_is_as_the_page_says():
+    ratios, shown = {}, " ".join(PAGES["trust"].split())
+    for row in read_results(ROOT / "data" / "results" / "h200.json")["rows"].values():
+        speedups = [name for name in row["speedups"] if name not in ("graph", "streams")]  # not of the count
+        if row["kind"] in ("timing", "race") and row["tf32"] == "default" and "channels_last" not in speedups:
+            *_, last = from_json(row["comparison"]).itertuples()
+            model = getattr(labkit, row["model"])(**row["settings"])
+            counted = labkit.simulate.step_memory(model, *speedups, batch_size=row["batch_size"])
+            key = row["model"], row["batch_size"], len(row["speedups"])
+            ratios[key] = last.peak_bytes / counted
+            gigabytes = f"{last.peak_bytes / 1e9:.1f} GB at batch 16 (counted {counted / 1e9:.1f})"
+            assert key != ("CycleGAN", 16, 0) or gigabytes in shown
+    ours = [ratio for (model, *_), ratio in ratios.items() if model == "CycleGAN"]
+    assert f"CycleGAN's peaks are {min(ours):.2f} to {max(ours):.2f} times the count" in shown
+    one = ratios["DeviationGAN", 16, 0], ratios["DeviationGAN", 1, 0]
+    assert "One generator's are {:.2f} times the count at batch 16, and {:.1f} times at batch 1".format(*one) in shown
