@@ -31,8 +31,8 @@ def products(left: Tensor, right: Tensor, total: Tensor | None = None) -> Tensor
         left: (P, M, K), or the transposed of (P, K, M); contiguous in memory.
         right: (P, K, N), contiguous.
 
-    PyTorch's products are MKL's. On processors with AVX-512 that Intel did not make, MKL runs kernels for AVX2: there
-    our own are faster (on AMD's Zen 5, in November 2026, a trial of them reached 226 to 256 GFLOP/s, and MKL 105).
+    PyTorch's products are MKL's. On processors with AVX-512 that Intel did not make, MKL runs kernels for AVX2, and our
+    own are used.
     """
     if not own_products():
         return torch.bmm(left, right) if total is None else total.baddbmm_(left, right)

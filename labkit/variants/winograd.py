@@ -113,11 +113,11 @@ class Winograd(Substitutes):
     def pays(self, pictures: Tensor) -> bool:
         """Whether its kernels are faster than PyTorch's with these. In float64 they always run, to be compared.
 
-        Shape and type alone decide, so that all ranks, and a run that continues, compute alike.
+        On a processor, shape and type alone decide, so that all ranks, and a run that continues, compute alike.
         """
         n, _, height, width = pictures.shape
         in_blocks = n * height * width // 16
-        least = 2 * NUMBERS if own_products() else NUMBERS  # these meet faster convolutions of oneDNN's
+        least = 2 * NUMBERS if own_products() else NUMBERS  # an assumption: none was at hand
         pays = pictures.dtype == torch.float64 or (in_blocks >= PIXELS and in_blocks * self.channels >= least)
         if not pays:
             warnings.warn(
