@@ -58,27 +58,26 @@ OURS = dict(
 STEPS, PICTURES = 4, 2  # more fakes than a pool holds, so that it gives some back
 
 
-@pytest.fixture(scope="session")
-def reference():
-    """The reference's modules for CycleGAN and for its pool."""
-    if "REFERENCE" not in os.environ:
-        pytest.skip("REFERENCE names no clone of github.com/junyanz/pytorch-CycleGAN-and-pix2pix")
+def reference_model(**options):
+    """The reference's CycleGAN, and its module for pools."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [os.environ["REFERENCE"], *sys.path])
-        return [importlib.import_module(name) for name in ("models.cycle_gan_model", "util.image_pool")]
+        cyclegan, image_pool = (importlib.import_module(name) for name in ("models.cycle_gan_model", "util.image_pool"))
+        patch.setattr(torch.backends.cudnn, "benchmark", False)  # put back afterwards: the reference sets it
+        return cyclegan.CycleGANModel(SimpleNamespace(**OPTIONS | options)), image_pool
 
 
 @pytest.fixture
-def pair(reference, monkeypatch):
+def pair(monkeypatch):
     """A function that makes a labkit model and the reference's, with the same weights and pools that draw the same."""
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)  # put back afterwards: the reference sets it
-    cyclegan, image_pool = reference
+    if "REFERENCE" not in os.environ:
+        pytest.skip("REFERENCE names no clone of github.com/junyanz/pytorch-CycleGAN-and-pix2pix")
 
     def make(**options):
         options = {**OPTIONS, **options}
         torch.manual_seed(0)
         ours = labkit.CycleGAN(**{OURS[name]: value for name, value in options.items() if name in OURS}).double()
-        theirs = cyclegan.CycleGANModel(SimpleNamespace(**options))
+        theirs, image_pool = reference_model(**options)
         for name in NETWORKS:
             getattr(theirs, f"net{name}").double().load_state_dict(getattr(ours, name).state_dict())
         for name, pool in ours.pools.items():

@@ -58,4 +58,5 @@ from labcourse.check.notebook_13 import norm_relu as norm_relu
 from labcourse.check.notebook_13 import norm_relu_backward as norm_relu_backward
 from labcourse.check.notebook_13 import races as races
 from labcourse.check.notebook_13 import traffic as traffic
+from labcourse.check.notebook_13 import winograd_gain as winograd_gain
 from labcourse.stand_ins import replay_side_by_side as replay_side_by_side

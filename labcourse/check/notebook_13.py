@@ -317,3 +317,20 @@ def input_transform(pixel: str, transform: str) -> None:
         "v[i] is the sum over j of the number in row i and column j times d[j].",
         f"TRANSFORM with d = {', '.join(f'{one:g}' for one in d)}",
     )
+
+
+@formula(
+    lambda direct, products, transforms: 1 / (direct / products / 4 + transforms),
+    [(250e9, 105e9, 0.2), (1e11, 1e11, 0.0)],
+    lambda random: (random.uniform(1e10, 3e11), random.uniform(1e10, 3e11), random.uniform(0.05, 0.4)),
+)
+def winograd_gain(direct_rate: float, products_rate: float, transforms: float) -> Mistakes:
+    """Compares ``answer(direct_rate, products_rate, transforms)`` with the gain by two rates and the transforms."""
+    slower = direct_rate / products_rate
+    yield 4 / slower, "The transforms take time, too: they come on top of the products."
+    yield 1 / (0.25 + transforms), "A quarter of the multiplications is a quarter of the time only at the same rate."
+    yield 1 / (0.25 / slower + transforms), "Slower products take longer: divide multiplications by their rate."
+    yield slower / 4 + transforms, "That is the time, as a share of the direct convolution's: the gain is 1 / it."
+    yield 4 / slower - transforms, "Times add up, gains do not: add the shares of time first."
+    yield 1 / (slower + transforms), "The products have 36 multiplications where the direct convolution has 144."
+    yield None, "Take the direct convolution's time as 1: what share of it do products take, what the transforms?"

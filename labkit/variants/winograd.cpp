@@ -85,11 +85,12 @@ template <const auto& M, class V, int R, int S> inline void around(const Matrix<
 // there are as many results as pixels. With a 4x4 filter and 3 x 3, it is zero, and there is one result less a side.
 template <int RESULTS> struct Shape {
   int64_t n, height, width, channels;
+  int64_t begin, end;  // a strip of tiles: their rows, counted over all pictures
   int64_t results_high() const { return height + RESULTS - 4; }
   int64_t results_wide() const { return width + RESULTS - 4; }
   int64_t rows() const { return (results_high() + RESULTS - 1) / RESULTS; }  // of tiles
   int64_t columns() const { return (results_wide() + RESULTS - 1) / RESULTS; }
-  int64_t tiles() const { return n * rows() * columns(); }
+  int64_t tiles() const { return (end - begin) * columns(); }
   int64_t pixel(int64_t picture, int64_t y, int64_t x) const {
     return ((picture * height + y) * width + x) * channels;
   }
@@ -104,20 +105,18 @@ inline int64_t reflected(int64_t i, int64_t size) {
   return i < 0 ? 0 : i;  // further out than a result that is kept can see
 }
 
-// Calls body(tile, picture, y, x, k) for each tile, which begins at y and x, and each group of channels from k on.
-// Rows of tiles are shared out to the threads: first all even ones, then all odd ones, since neighbours overlap.
+// Calls body(tile, picture, y, x, k) for each tile of a strip, which begins at y and x, and each group of channels from k
+// on. Rows of tiles are shared out to the threads: first every second one, then the others, since neighbours overlap.
 template <int RESULTS, class Body> inline void each_tile(const Shape<RESULTS>& shape, int threads, Body body) {
-  for (int64_t odd = 0; odd < 2; odd++) {
-    const int64_t rows = (shape.rows() + 1 - odd) / 2;
-#pragma omp parallel for collapse(2) num_threads(threads)
-    for (int64_t picture = 0; picture < shape.n; picture++)
-      for (int64_t row = 0; row < rows; row++)
-        for (int64_t column = 0; column < shape.columns(); column++) {
-          const int64_t tile = (picture * shape.rows() + 2 * row + odd) * shape.columns() + column;
-          for (int64_t k = 0; k < shape.channels; k += LANES)
-            body(tile, picture, RESULTS * (2 * row + odd), RESULTS * column, k);
-        }
-  }
+  for (int64_t odd = 0; odd < 2; odd++)
+#pragma omp parallel for num_threads(threads)
+    for (int64_t line = shape.begin + odd; line < shape.end; line += 2) {
+      const int64_t picture = line / shape.rows(), row = line % shape.rows();
+      for (int64_t column = 0; column < shape.columns(); column++) {
+        const int64_t tile = (line - shape.begin) * shape.columns() + column;
+        for (int64_t k = 0; k < shape.channels; k += LANES) body(tile, picture, RESULTS * row, RESULTS * column, k);
+      }
+    }
 }
 
 // V = B^T d B, (36, tiles, C), of pictures x with their border.
@@ -350,9 +349,9 @@ void products(const T* a, const T* b, T* c, int64_t P, int64_t M, int64_t K, int
 
 #define TRANSFORM(kernel, T, name)                                                                       \
   void name(const T* from, T* to, int64_t n, int64_t height, int64_t width, int64_t channels,            \
-            int64_t results, int threads) {                                                              \
-    if (results == 4) kernel(from, to, Shape<4>{n, height, width, channels}, threads);                   \
-    else kernel(from, to, Shape<3>{n, height, width, channels}, threads);                                \
+            int64_t results, int64_t begin, int64_t end, int threads) {                                  \
+    if (results == 4) kernel(from, to, Shape<4>{n, height, width, channels, begin, end}, threads);       \
+    else kernel(from, to, Shape<3>{n, height, width, channels, begin, end}, threads);                    \
   }
 #define KERNELS(T)                                                                                                  \
   TRANSFORM(input_transform, T, input_transform_##T)                                                                \

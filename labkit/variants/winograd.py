@@ -22,6 +22,7 @@ from labkit.variants.patches import pixels
 # Of all pictures of a batch in a residual block: with fewer pixels, the weights' transforms take longer than is saved,
 # and with fewer numbers, the calls of kernels (measured with AVX2 and AVX-512, on one thread and two, November 2026).
 PIXELS, NUMBERS = 256, 1 << 15 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 1 << 14
+STRIP = 128  # tiles of a thread that are transformed, multiplied and transformed back before the next ones
 POINTS = {0: 1 / 4, 1: -1 / 6, -1: -1 / 6, 2: 1 / 24, -2: 1 / 24}  # and their factors in G; B and A are in winograd.cpp
 
 
@@ -31,12 +32,14 @@ class Winograd(Substitutes):
     Differs from the baseline in one seam, `learn`: while it runs, kernels of winograd.cpp take the place of layers. A
     convolution of residual blocks makes 4 x 4 results from 6 x 6 pixels in 36 multiplications, a direct one in 144
     (Lavin and Gray 2016, section 4.1), and one of the discriminators' with 4x4 weights 3 x 3 results. The border is
-    read where the pixels are. Each weight is transformed once in `learn`, for all passes, and products of matrices are
-    PyTorch's or, where these are slow, our own (`labkit.variants.cpp.products`). Instance norm and the activation
-    behind it are one kernel, in all networks but custom ones. It leaves pictures channels last, and PyTorch's own would
-    not (pytorch#194616): so the other convolutions find them in the layout in which they are fastest, and nothing is
-    laid out again between layers. Their weights' gradients alone would be slower so, and come from
-    `labkit.variants.patches`. Under autocast its layers compute in float32. Second derivatives are refused.
+    read where the pixels are. Strips of tiles are transformed, multiplied and transformed back while they are in the
+    cache, and the way back transforms the input again, as it would be 2.25 times as large to keep. Each weight is
+    transformed once in `learn`, for all passes, and products of matrices are PyTorch's or, where these are slow, our
+    own (`labkit.variants.cpp.products`). Instance norm and the activation behind it are one kernel, in all networks but
+    custom ones. It leaves pictures channels last, and PyTorch's own would not (pytorch#194616): so the other
+    convolutions find them in the layout in which they are fastest, and nothing is laid out again between layers. Their
+    weights' gradients alone would be slower so, and come from `labkit.variants.patches`. Under autocast its layers
+    compute in float32. Second derivatives are refused.
 
     Equal to the baseline to about 1e-14 in float64. In float32 the error of a convolution is about 2e-6 of its result,
     8 to 15 times that of a direct one, since the matrices add and take away numbers larger than the result. Over 200
@@ -45,8 +48,7 @@ class Winograd(Substitutes):
     Improves: compute and memory traffic, on processors. Helps less where few tiles are left for the products, as with
     pictures of 64 pixels, and not in generators without such blocks. One picture of less than 64 pixels a side, or of
     that with fewer than 32 filters (16 with AVX2, 64 where products are its own), is too small to gain: it warns, and
-    PyTorch's own layers compute, in float32. It needs more memory: each convolution keeps its transformed input, 2.25
-    times as large. Compiled once, at its first use, which takes a few seconds.
+    PyTorch's own layers compute, in float32. Compiled once, at its first use, which takes a few seconds.
     """
 
     name = "winograd"
@@ -168,6 +170,13 @@ def channels_last(layer: nn.Module, x: Tensor) -> Tensor:
 # ---- operators for (N, C, H, W), channels last
 
 
+def strips(rows: int, columns: int) -> list[tuple[int, int, int]]:
+    """The tiles, the first row and the last of strips whose numbers stay in the cache from one kernel to the next."""
+    high = -(-STRIP * torch.get_num_threads() // columns)
+    ends = itertools.pairwise([*range(0, rows, high), rows])
+    return [((end - begin) * columns, begin, end) for begin, end in ends]
+
+
 def transformed(weight: Tensor) -> Tensor:
     """U = G g G^T of each filter g of a weight (K, C, 3, 3) or (K, C, 4, 4): (36, K, C)."""
     taps = weight.shape[2]
@@ -205,37 +214,42 @@ class WinogradConvolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, u: Transformed) -> Tensor:
         x = pixels(x)
+        n, height, width, channels = x.shape
         results = ctx.results = 7 - weight.shape[2]  # of a tile, high and wide
-        n, height, width, channels = ctx.shape = x.shape
         high, wide = height + results - 4, width + results - 4
-        v = x.new_empty(36, n * -(-high // results) * -(-wide // results), channels)
-        run_kernel("input_transform", x, v, *x.shape, results)
+        ctx.strips = strips(n * -(-high // results), -(-wide // results))
         # no view of another tensor, as a ReLU behind it may work in place
         y = torch.empty(n, len(weight), high, wide, dtype=x.dtype, memory_format=torch.channels_last)
-        run_kernel("output_transform", products(v, u.forward), y, n, height, width, len(weight), results)
-        ctx.save_for_backward(v)
+        for tiles, *strip in ctx.strips:
+            v = x.new_empty(36, tiles, channels)
+            run_kernel("input_transform", x, v, *x.shape, results, *strip)
+            run_kernel("output_transform", products(v, u.forward), y, n, height, width, len(weight), results, *strip)
+        ctx.save_for_backward(x)
         ctx.u = u
         return y if bias is None else y.add_(bias[:, None, None])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        [v] = ctx.saved_tensors
-        dy, dx, dw, db = pixels(dy), None, None, None
-        taps, results = 7 - ctx.results, ctx.results
-        n, height, width, _ = ctx.shape
-        dm = dy.new_empty(36, v.shape[1], dy.shape[3])
-        run_kernel("output_gradient", dy, dm, n, height, width, dy.shape[3], results)
+        [x] = ctx.saved_tensors
+        dy, dx, du, dw = pixels(dy), None, None, None
+        (n, height, width, channels), results, filters = x.shape, ctx.results, dy.shape[3]
         if ctx.needs_input_grad[0]:
-            dx = dy.new_zeros(ctx.shape)
-            run_kernel("input_gradient", products(dm, ctx.u.backward), dx, *dx.shape, results)
-            dx = dx.permute(0, 3, 1, 2)
-        if ctx.needs_input_grad[1]:
-            du = products(dm.mT, v).view(36, -1)  # so long that it is slow as the left one of a product
-            dw = (twice_g(taps, dy.dtype).T.contiguous() @ du).T.reshape(ctx.u.weight.shape)
-        if ctx.needs_input_grad[2]:
-            db = dy.sum((0, 1, 2))
-        return dx, dw, db, None
+            dx = torch.zeros_like(x)
+        for tiles, *strip in ctx.strips:
+            dm = dy.new_empty(36, tiles, filters)
+            run_kernel("output_gradient", dy, dm, n, height, width, filters, results, *strip)
+            if dx is not None:
+                run_kernel("input_gradient", products(dm, ctx.u.backward), dx, *x.shape, results, *strip)
+            if ctx.needs_input_grad[1]:
+                v = x.new_empty(36, tiles, channels)
+                run_kernel("input_transform", x, v, *x.shape, results, *strip)
+                du = products(dm.mT, v, du)
+        if du is not None:  # of 36 long rows, which are slow as the left one of a product
+            g = twice_g(7 - results, dy.dtype)
+            dw = (g.T.contiguous() @ du.view(36, -1)).T.reshape(ctx.u.weight.shape)
+        db = dy.sum((0, 1, 2)) if ctx.needs_input_grad[2] else None
+        return None if dx is None else dx.permute(0, 3, 1, 2), dw, db, None
 
 
 class NormAndActivation(torch.autograd.Function):

@@ -29,7 +29,7 @@ def noise(*shape):
 
 
 SHAPES = [(1, 16, 16, 8, 8), (2, 5, 7, 9, 6), (1, 70, 33, 2, 3), (3, 3, 64, 16, 7), (1, 20, 16, 5, 13)]
-SHAPES += [(2, 3, 2, 49, 50)]  # more than one part of both sides of the products
+SHAPES += [(2, 3, 2, 49, 50)]  # more than one part of both sides of the products, in one strip
 
 
 @pytest.fixture(params=[False, True], ids=["MKL", "own products"])
@@ -46,8 +46,11 @@ def check(ours, right, inputs):
 
 @pytest.mark.parametrize("taps", [3, 4])
 @pytest.mark.parametrize("n, inside, outside, height, width", SHAPES)
-def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, own, n, inside, outside, height, width, taps):
+def test_convolution_norm_and_gradients_are_pytorch_s(
+    two_threads, own, monkeypatch, n, inside, outside, height, width, taps
+):
     torch.manual_seed(0)
+    monkeypatch.setattr(winograd, "STRIP", 3 if height < 49 else 1000)  # many strips, or one
     height, width = height + taps - 3, width + taps - 3
     x, weight, bias = noise(n, inside, height, width), noise(outside, inside, taps, taps), noise(outside)
     padded = F.pad(x, (1, 1, 1, 1), **({"mode": "reflect"} if taps == 3 else {}))
