@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import labkit
 from labkit.measure import alternate, ratio
 from labkit.measure.timing import spread
-from labkit.variants import cpp
+from labkit.variants import cpp, winograd
 
 SHAPES = ((36, 256, 256, 256), (36, 512, 128, 128), (36, 64, 128, 128), (36, 16, 128, 128), (36, 100, 96, 72))
 
@@ -47,7 +47,7 @@ def main() -> None:
     if torch.backends.cpu.get_cpu_capability() == "AVX2":
         torch._inductor.config.cpp.simdlen = 256  # compiled kernels, too, with AVX2 and no more
     elif "MKL_ENABLE_INSTRUCTIONS" in os.environ:
-        cpp.own_products = lambda: True  # an Intel that stands for an AMD: MKL is held back, and our products run
+        cpp.own_products = winograd.own_products = lambda: True  # an Intel that stands for an AMD: MKL is held back, and our products run
     real = [torch.rand(batch, 3, size, size) * 2 - 1 for _ in range(2)]
 
     def model():
