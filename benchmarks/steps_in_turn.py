@@ -47,7 +47,7 @@ def main() -> None:
     if torch.backends.cpu.get_cpu_capability() == "AVX2":
         torch._inductor.config.cpp.simdlen = 256  # compiled kernels, too, with AVX2 and no more
     elif "MKL_ENABLE_INSTRUCTIONS" in os.environ:
-        cpp.own_products = winograd.own_products = lambda: True  # an Intel that stands for an AMD: MKL is held back, and our products run
+        cpp.own_products = winograd.own_products = lambda: True  # this Intel stands for an AMD
     real = [torch.rand(batch, 3, size, size) * 2 - 1 for _ in range(2)]
 
     def model():
