@@ -81,9 +81,7 @@ def test_points_lie_at_what_was_measured_under_a_roof_that_bends_where_the_rates
 
 
 def test_each_round_of_the_ring_moves_as_much_and_the_last_leaves_every_sum_everywhere():
-    frames = [
-        [list(bar.y) for bar in frame.data] for frame in labcourse.ring_figure().frames
-    ]  # parts, and in them ranks
+    frames = [[list(bar.y) for bar in frame.data] for frame in labcourse.ring_figure().frames]  # of parts, of ranks
     assert frames[0] == [[1] * 4] * 4 and frames[-1] == [[4] * 4] * 4 and len(frames) == 7
     assert sum(part.count(4) for part in frames[3]) == 4, "one complete sum on each rank"
     for before, after in zip(frames, frames[1:], strict=False):
