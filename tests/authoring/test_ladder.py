@@ -1,7 +1,7 @@
 """A record is run again and written, and docs/speedrun.md has the ladder of the records as they are."""
 
 import pytest
-from test_speedrun import heats
+from made_up import heats
 
 from benchmarks.authoring.ladder import PAGE, check_new, filled, write
 from labcourse.speedrun import RaceJudge, ladder

@@ -3,7 +3,7 @@
 import pandas
 import pytest
 import torch
-from test_quality import curve
+from made_up import curve
 
 import labcourse
 from labcourse.figures import scaling_figure

@@ -7,6 +7,7 @@ import time
 
 import psutil
 import pytest
+from made_up import heats
 
 import labcourse.cli
 from labcourse.speedrun import RULES, BrokenRule, Heat, RaceJudge, ladder, race, race_judge, verdict
@@ -64,11 +65,6 @@ def test_an_error_of_an_entry_is_shown(judging, monkeypatch, change, message):
     monkeypatch.setattr(judging, "limit", 6 if message == RULES["limits"] else 60)
     with pytest.raises(BrokenRule if message in RULES.values() else LabkitError, match=message):
         judging.heat(change(SHORT), 1)
-
-
-def heats(seconds, fg=8.0):
-    look = dict(share=1.0, fg=fg, bg=2.0, changed=0.0)
-    return [Heat(seed, "rgb", one, one, one, [look | {"cpu_seconds": one}]) for seed, one in enumerate(seconds)]
 
 
 RECORD = [10.0, 10.4, 10.2, 10.1, 10.3]  # it differs from itself by 0.4
