@@ -17,31 +17,18 @@ from labkit.variants.compile import Compile
 
 with pytest.MonkeyPatch.context() as patch, contextlib.suppress(ImportError):
     if not torch.cuda.is_available():
-        patch.setenv(
-            "TRITON_INTERPRET", "1"
-        )  # so imported, its interpreter can run kernels of tests that set this, too
+        # So imported, its interpreter can run kernels of tests that set this, too.
+        patch.setenv("TRITON_INTERPRET", "1")
     importlib.import_module("triton.language")
 torch.set_num_threads(1)  # the machine's other cores belong to other tests
 
 # Files whose tests take a minute or more: on several cores they come first, right after the notebooks, so that no core
 # is left with one of them when all others are done.
-LONG = (
-    "test_assignments",
-    "test_compare",
-    "test_data_parallel",
-    "test_export",
-    "test_grading",
-    "test_compare_catches",
-    "test_speedrun",
-    "test_speedups",
-    "test_sweep",
-    "test_torchrun",
-    "test_visit",
-)
+LONG = "assignments compare compare_catches data_parallel export grading speedrun speedups sweep torchrun visit".split()
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path.stem not in LONG))
+    items.sort(key=lambda item: (item.path.suffix != ".ipynb", item.path.stem.removeprefix("test_") not in LONG))
 
 
 def pytest_collection_finish():

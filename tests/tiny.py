@@ -1,5 +1,7 @@
 """The smallest networks that a test trains, and small pictures in folders."""
 
+import csv
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,25 @@ def one_block(norm):
 def album_of(folder, n, height, width, places=("trainA", "trainB")):
     """A folder with so many pictures of noise in each of its folders, always the same."""
     return noisy_pictures(folder, dict.fromkeys(places, n * [(height, width)]))
+
+
+class EachWeight(torch.optim.Optimizer):
+    """The frame of an optimiser as researchers write them: `learn(weight, state, lr)` for each weight."""
+
+    def __init__(self, weights, lr):
+        super().__init__(weights, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for weight in group["params"]:
+                self.learn(weight, self.state[weight], group["lr"])
+
+
+def rows_of(file):
+    """The rows of a file of comma-separated values, each by the names of its columns."""
+    with open(file, newline="") as opened:
+        return list(csv.DictReader(opened))
 
 
 def two_layers():

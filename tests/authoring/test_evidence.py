@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import re
 from pathlib import Path
 
 import pandas
@@ -129,5 +128,3 @@ def predicted_rows(device):
 def test_the_page_has_the_steps_of_the_first_visit_beside_what_was_predicted():
     rows = predicted_rows("h200")
     assert rows.count("\n") == 17 and rows in (Path(__file__).parents[2] / "docs" / "trust.md").read_text()
-    ratios = re.findall(r"^\| 1 .* \((\S+) to (\S+)\) \| \S+ \| (\S+) \|$", rows, re.M)
-    assert len(ratios) == 11 and sum(float(low) <= float(told) <= float(high) for low, high, told in ratios) == 8

@@ -1,9 +1,10 @@
 """A record is run again and written, and docs/speedrun.md has the ladder of the records as they are."""
 
 import pytest
+from made_up import heats
 
 from benchmarks.authoring.ladder import PAGE, check_new, filled, write
-from labcourse.speedrun import Heat, RaceJudge, ladder
+from labcourse.speedrun import RaceJudge, ladder
 from labkit import to_float
 
 pytestmark = pytest.mark.slow
@@ -12,10 +13,6 @@ pytestmark = pytest.mark.slow
 def test_the_page_has_the_ladder_as_it_is():
     page = PAGE.read_text(encoding="utf-8")
     assert filled(page) == page, "run: python -m benchmarks.authoring.ladder"
-
-
-def heats(seconds):
-    return [Heat(seed, "rgb", one, one, one, [dict(share=1.0, fg=8.0, bg=2.0)]) for seed, one in enumerate(seconds)]
 
 
 def test_a_record_is_written_with_its_text_and_its_pictures(tmp_path):

@@ -12,23 +12,10 @@ from pathlib import Path
 from urllib.request import urlopen
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (  # of a user, who may have changed settings
-    "IPYTHONDIR",
-    "JUPYTERLAB_SETTINGS_DIR",
-    "JUPYTERLAB_WORKSPACES_DIR",
-    "JUPYTER_CONFIG_DIR",
-    "JUPYTER_DATA_DIR",
-    "JUPYTER_RUNTIME_DIR",
-)
+OF_JUPYTER = ("LAB_SETTINGS", "LAB_WORKSPACES", "_CONFIG", "_DATA", "_RUNTIME")
+FOLDERS = ("IPYTHONDIR", *(f"JUPYTER{name}_DIR" for name in OF_JUPYTER))  # of a user, who may have changed settings
 NOWHERE = "http://127.0.0.1:9"  # a port without a server: what a kernel asks of the network is refused
-ARGUMENTS = (
-    "--no-browser",
-    "--allow-root",
-    "--ip=127.0.0.1",
-    "--ServerApp.port_retries=0",
-    "--IdentityProvider.token=",
-    "--LabApp.expose_app_in_browser=True",
-)
+ARGUMENTS = "--no-browser --allow-root --ip=127.0.0.1 --ServerApp.port_retries=0 --IdentityProvider.token=".split()
 
 
 @contextlib.contextmanager
@@ -41,7 +28,7 @@ def jupyterlab(folder: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "jupyterlab", *ARGUMENTS, f"--port={port}"]
+    command = [sys.executable, "-m", "jupyterlab", *ARGUMENTS, "--LabApp.expose_app_in_browser=True", f"--port={port}"]
     with open(folder / "jupyterlab.log", "w") as log:
         server = subprocess.Popen(command, cwd=folder / "notebooks", env=env, stdout=log, stderr=log)
         try:

@@ -101,9 +101,3 @@ def test_tensorboard_is_the_logger_where_it_is_installed(call, train, monkeypatc
     monkeypatch.setitem(sys.modules, "tensorboard", None)  # as if it were not installed
     assert call(*run, "--steps", "4")[0] == 0
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 1
-
-
-@pytest.mark.filterwarnings("default")  # the command prints them
-def test_a_speed_up_that_does_nothing_here_says_so(train):
-    status, _, error = train("--speedups", "batched, graph")
-    assert status == 0 and "graph: there are no CUDA graphs here, so it changes nothing" in error

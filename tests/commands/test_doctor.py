@@ -22,11 +22,10 @@ def diagnose(call, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(
-    ("reason", "fault"),
-    [("", 0), ("no kernels for it: install another build", 1), ("CUDA_VISIBLE_DEVICES='' hides the GPU", 0)],
-    ids=["none or works", "without kernels", "hidden"],
-)
+REASONS = [("", 0), ("no kernels for it: install another build", 1), ("CUDA_VISIBLE_DEVICES='' hides the GPU", 0)]
+
+
+@pytest.mark.parametrize(("reason", "fault"), REASONS, ids=["none or works", "without kernels", "hidden"])
 def test_a_gpu_works_or_what_mends_it_is_said(diagnose, monkeypatch, reason, fault):
     monkeypatch.setattr(devices, "nvidia_gpus", lambda: ["Tesla V100, 535.161.08"] if reason else [])
     monkeypatch.setattr(devices, "best_device", lambda: (torch.device("cpu"), reason))

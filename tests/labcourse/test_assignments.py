@@ -107,8 +107,9 @@ each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=str)
 DEAR = ("my_entry", "streams", "light_block")  # whole trainings; steps and networks followed operator by operator
 
 
-def tiers(exercise: Exercise) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if exercise.name in DEAR else []
+def case(exercise: Exercise, *more: object, name: str = "") -> object:
+    """A case of a test of exercises, in its tier."""
+    return pytest.param(exercise, *more, id=f"{exercise}{name}", marks=[pytest.mark.slow] * (exercise.name in DEAR))
 
 
 @functools.cache
@@ -140,9 +141,7 @@ def test_setup_cells_leave_nothing_that_answers_could_share():
 
 
 # The cells of notebook 12 train its solution for a minute: once is enough.
-@pytest.mark.parametrize(
-    "exercise", [pytest.param(one, id=str(one), marks=tiers(one)) for one in EXERCISES if one.name not in OF_DRAWN_DATA]
-)
+@pytest.mark.parametrize("exercise", [case(one) for one in EXERCISES if one.name not in OF_DRAWN_DATA])
 def test_the_solution_passes(exercise, capsys, monkeypatch):
     asked = []
 
@@ -179,14 +178,10 @@ def made_in(solution: str, mistake: dict) -> str:
     return mistake.get("answer", solution)
 
 
-@pytest.mark.parametrize(
-    ("exercise", "mistake"),
-    [
-        pytest.param(one, mistake, id=f"{one}-{name}", marks=tiers(one))
-        for one in EXERCISES
-        for name, mistake in one.wrong_answers.items()
-    ],
-)
+WRONG = [case(one, answer, name=f"-{name}") for one in EXERCISES for name, answer in one.wrong_answers.items()]
+
+
+@pytest.mark.parametrize(("exercise", "mistake"), WRONG)
 def test_a_wrong_answer_gets_the_message_meant_for_it_at_home(exercise, mistake):
     with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake['expects'])}") as told:
         run(exercise, made_in(exercise.solution, mistake), slice(1))
@@ -208,32 +203,28 @@ def test_the_course_s_own_function_is_no_answer(name, own):
         getattr(check_functions, name)(own)
 
 
-RIGHT = {f"{one}-{name}": (one, right["answer"]) for one in EXERCISES for name, right in one.right_answers.items()}
-SOLVED = {f"{one}-solution": (one, one.solution) for one in EXERCISES if one.name not in OF_DRAWN_DATA}
+RIGHT = [case(one, own["answer"], name=f"-{name}") for one in EXERCISES for name, own in one.right_answers.items()]
+SOLVED = [case(one, one.solution, name="-solution") for one in EXERCISES if one.name not in OF_DRAWN_DATA]
 
 
-@pytest.mark.parametrize(
-    ("exercise", "answer"), [pytest.param(*one, id=name, marks=tiers(one[0])) for name, one in RIGHT.items()]
-)
+@pytest.mark.parametrize(("exercise", "answer"), RIGHT)
 def test_an_answer_that_is_right_in_another_way_passes(exercise, answer):
     run(exercise, answer)
     assert not torch.is_autocast_enabled("cuda"), "a check left something on"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("exercise", "answer"), [pytest.param(*one, id=name) for name, one in (RIGHT | SOLVED).items()]
-)
+@pytest.mark.parametrize(("exercise", "answer"), RIGHT + SOLVED)
 def test_a_right_answer_is_right_with_every_seed_of_a_class(exercise, answer, monkeypatch):
     for seed in range(3):
         monkeypatch.setenv("LABKIT_CHECK_SEED", str(seed))
         run(exercise, answer, slice(1, 2))
 
 
-@pytest.mark.parametrize(
-    "question, answer, students",
-    [pytest.param(*one, id=mark(one[1], "grade_id")) for path in NOTEBOOKS for one in written_answers(path)],
-)
+WRITTEN = [one for path in NOTEBOOKS for one in written_answers(path)]
+
+
+@pytest.mark.parametrize("question, answer, students", WRITTEN, ids=[mark(one[1], "grade_id") for one in WRITTEN])
 def test_a_written_answer_has_a_point_for_each_row_of_its_rubric(question, answer, students):
     name, rows = mark(answer, "grade_id"), re.findall(r"^\| (\w+) \| \w", question.source, flags=re.MULTILINE)
     assert re.search(rf"^### Exercise \d+ · {name}$", question.source, flags=re.MULTILINE)

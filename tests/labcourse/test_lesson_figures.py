@@ -3,6 +3,7 @@
 import pandas
 import pytest
 import torch
+from made_up import curve
 
 import labcourse
 from labcourse.figures import scaling_figure
@@ -17,14 +18,9 @@ STAMP = {"device": "Imaginary", "torch": "2.11", "threads": 1, "data": "fruit", 
 @pytest.fixture
 def curves():
     """Two names with two seeds each: A passes at 200 and 300 pictures, B never twice."""
-    scores = {"A": ([20, 9, 8], [9, 9, 9]), "B": ([9, 20, 9], [20, 20, 20])}
-    rows = [
-        {"name": name, "seed": seed, "images": 100 * i, "seconds": 10.0 * i, "flops": 1e12 * i, "fg": fg, "bg": 3.0}
-        for name, seeds in scores.items()
-        for seed, looks in enumerate(seeds)
-        for i, fg in enumerate(looks, start=1)
-    ]
-    table = pandas.DataFrame(rows)
+    scores = {("A", 0): [20, 9, 8], ("A", 1): [9, 9, 9], ("B", 0): [9, 20, 9], ("B", 1): [20, 20, 20]}
+    each = [curve(*of, [(fg, 3.0) for fg in looks]) for of, looks in scores.items()]
+    table = pandas.concat(each, ignore_index=True)
     table.attrs["stamp"] = STAMP
     return table
 
@@ -81,9 +77,7 @@ def test_points_lie_at_what_was_measured_under_a_roof_that_bends_where_the_rates
 
 
 def test_each_round_of_the_ring_moves_as_much_and_the_last_leaves_every_sum_everywhere():
-    frames = [
-        [list(bar.y) for bar in frame.data] for frame in labcourse.ring_figure().frames
-    ]  # parts, and in them ranks
+    frames = [[list(bar.y) for bar in frame.data] for frame in labcourse.ring_figure().frames]  # of parts, of ranks
     assert frames[0] == [[1] * 4] * 4 and frames[-1] == [[4] * 4] * 4 and len(frames) == 7
     assert sum(part.count(4) for part in frames[3]) == 4, "one complete sum on each rank"
     for before, after in zip(frames, frames[1:], strict=False):

@@ -7,6 +7,7 @@ import time
 
 import psutil
 import pytest
+from made_up import heats
 
 import labcourse.cli
 from labcourse.speedrun import RULES, BrokenRule, Heat, RaceJudge, ladder, race, race_judge, verdict
@@ -66,27 +67,19 @@ def test_an_error_of_an_entry_is_shown(judging, monkeypatch, change, message):
         judging.heat(change(SHORT), 1)
 
 
-def heats(seconds, fg=8.0):
-    return [
-        Heat(seed, "rgb", one, one, one, [dict(share=1.0, cpu_seconds=one, fg=fg, bg=2.0, changed=0.0)])
-        for seed, one in enumerate(seconds)
-    ]
-
-
 RECORD = [10.0, 10.4, 10.2, 10.1, 10.3]  # it differs from itself by 0.4
 
+VERDICTS = [
+    (heats([9.0, 9.7, 9.7, 9.7, 12.0]), heats(RECORD), True),
+    (heats([9.85] * 5), heats(RECORD), False),  # faster, but by less than that
+    (heats([9.0] * 4) + heats([9.0], fg=9.1), heats(RECORD), True),  # four of five are enough
+    (heats([9.0] * 3) + heats([9.0] * 2, fg=9.1), heats(RECORD), False),
+    (heats([99.0] * 5), None, True),
+    (heats([99.0] * 5, fg=9.1), None, False),
+]
 
-@pytest.mark.parametrize(
-    ("mine", "record", "made"),
-    [
-        (heats([9.0, 9.7, 9.7, 9.7, 12.0]), heats(RECORD), True),
-        (heats([9.85] * 5), heats(RECORD), False),  # faster, but by less than that
-        (heats([9.0] * 4) + heats([9.0], fg=9.1), heats(RECORD), True),  # four of five are enough
-        (heats([9.0] * 3) + heats([9.0] * 2, fg=9.1), heats(RECORD), False),
-        (heats([99.0] * 5), None, True),
-        (heats([99.0] * 5, fg=9.1), None, False),
-    ],
-)
+
+@pytest.mark.parametrize(("mine", "record", "made"), VERDICTS)
 def test_a_record_is_faster_by_more_than_noise_and_as_good(mine, record, made):
     is_record, reason = verdict(mine, record)
     assert is_record == made and reason
@@ -126,10 +119,8 @@ def test_an_entry_that_is_not_there_is_named_as_it_was_typed(monkeypatch, capsys
     monkeypatch.setattr("sys.argv", ["labcourse", "speedrun", "mine.py"])
     with pytest.raises(SystemExit):
         labcourse.cli.main()
-    assert (
-        capsys.readouterr().err
-        == "labcourse: mine.py: there is no such file or folder. Name the Python file of your entry.\n"
-    )
+    reason = "there is no such file or folder. Name the Python file of your entry."
+    assert capsys.readouterr().err == f"labcourse: mine.py: {reason}\n"
 
 
 @pytest.mark.slow

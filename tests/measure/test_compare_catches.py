@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from tiny import one_block, two_layers
+from tiny import EachWeight, one_block, two_layers
 
 import labkit
 from labkit.measure.compare import first_updates
@@ -166,25 +166,18 @@ class AdamByHandTooFast(AdamByHand):
     factor = 1.01
 
 
-class OwnAdam(torch.optim.Optimizer):
+class OwnAdam(EachWeight):
     """The same as an optimiser of one's own."""
 
     names = "n", "mean", "square"
 
-    def __init__(self, weights, lr):
-        super().__init__(weights, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for weight in group["params"]:
-                own = self.state[weight]
-                count, *moments = self.names
-                n = own[count] = own.get(count, 0) + 1
-                mean, square = (own.setdefault(name, torch.zeros_like(weight)) for name in moments)
-                mean.lerp_(weight.grad, 0.5)
-                square.lerp_(weight.grad**2, 1e-3)
-                weight -= group["lr"] * mean / (1 - 0.5**n) / ((square / (1 - 0.999**n)).sqrt() + 1e-8)
+    def learn(self, weight, own, lr):
+        count, *moments = self.names
+        n = own[count] = own.get(count, 0) + 1
+        mean, square = (own.setdefault(name, torch.zeros_like(weight)) for name in moments)
+        mean.lerp_(weight.grad, 0.5)
+        square.lerp_(weight.grad**2, 1e-3)
+        weight -= lr * mean / (1 - 0.5**n) / ((square / (1 - 0.999**n)).sqrt() + 1e-8)
 
 
 class WithOwnAdam:

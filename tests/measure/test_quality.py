@@ -3,6 +3,7 @@
 import pandas
 import pytest
 import torch
+from made_up import curve
 
 import labcourse
 import labkit
@@ -12,15 +13,6 @@ from labkit.errors import LabkitError
 from labkit.measure import quality as learning
 from labkit.measure.tables import write_table
 from labkit.training.checkpoints import write_checkpoint
-
-
-def curve(name, seed, scores):
-    """Looks after 100, 200... pictures, each 10 seconds, with these pairs of fg and bg."""
-    rows = [
-        {"name": name, "seed": seed, "images": 100 * i, "seconds": 10.0 * i, "flops": 1e12 * i, "fg": fg, "bg": bg}
-        for i, (fg, bg) in enumerate(scores, start=1)
-    ]
-    return pandas.DataFrame(rows)
 
 
 @pytest.fixture

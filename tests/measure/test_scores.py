@@ -1,17 +1,11 @@
 """scores.csv: numbers by which runs can be compared, at even distances and at the end."""
 
-import csv
-
 import torch
+from tiny import rows_of
 
 import labkit
 from labkit.data.batches import UnpairedData
 from labkit.measure import scores
-
-
-def rows(folder):
-    with open(folder / scores.FILE, newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_fruit_is_scored_by_its_shortfall_and_each_step_once(tiny, fruit, tmp_path):
@@ -21,14 +15,14 @@ def test_fruit_is_scored_by_its_shortfall_and_each_step_once(tiny, fruit, tmp_pa
 
     run(3)
     found = labkit.quality(run(5).model, fruit)
-    assert [int(row["step"]) for row in rows(tmp_path)] == [2, 3, 4, 5]
-    assert float(rows(tmp_path)[-1]["shortfall"]) == max(found["fg"] / 9, found["bg"] / 4)
+    assert [int(row["step"]) for row in rows_of(tmp_path / scores.FILE)] == [2, 3, 4, 5]
+    assert float(rows_of(tmp_path / scores.FILE)[-1]["shortfall"]) == max(found["fg"] / 9, found["bg"] / 4)
 
 
 def test_a_run_that_ended_before_its_score_was_written_is_scored_when_it_is_started_again(tiny, fruit, tmp_path):
     labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path)
     labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path, callbacks=[scores.Scores(fruit, every=1)])
-    assert [row["step"] for row in rows(tmp_path)] == ["2"]
+    assert [row["step"] for row in rows_of(tmp_path / scores.FILE)] == ["2"]
 
 
 def test_photographs_are_scored_by_their_distance_to_the_other_domain(tiny, monkeypatch):

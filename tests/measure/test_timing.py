@@ -30,15 +30,6 @@ def test_no_step_keeps_a_place_or_a_neighbour_to_itself(n):
     assert all(order[1] != 0 or order[0] == 1 for order in rounds[:1]) and rounds[0] != rounds[1]
 
 
-def test_the_fake_gpu_works_while_the_host_goes_on():
-    gpu = FakeGPU(launch=1.0)
-    gpu.launch(10.0)
-    gpu.launch(10.0)
-    assert gpu.clock() == 2.0
-    gpu.synchronise()
-    assert gpu.clock() == 21.0, "the second began when the first was done"
-
-
 def test_the_ratio_compares_within_rounds():
     slowing_down = [1.0, 2.0, 4.0]
     assert ratio([2 * second for second in slowing_down], slowing_down) == 2.0

@@ -5,6 +5,7 @@ import functools
 import pytest
 import torch
 from killing import same_weights
+from tiny import EachWeight
 
 import labkit
 
@@ -22,21 +23,14 @@ def own(name, **options):
     return type(name, (Own,), {"kind": getattr(torch.optim, name), "options": options})
 
 
-class Lion(torch.optim.Optimizer):
-    """An optimiser with one moment and counts of its own, as researchers write them."""
+class Lion(EachWeight):
+    """An optimiser with one moment and counts of its own."""
 
-    def __init__(self, weights, lr):
-        super().__init__(weights, {"lr": lr})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for weight in group["params"]:
-                state = self.state[weight]
-                mean = state.setdefault("mean", torch.zeros_like(weight))
-                state["count"] = state.get("count", 0) + 1
-                weight.sub_(group["lr"] * (0.9 * mean + 0.1 * weight.grad).sign() / state["count"])
-                mean.lerp_(weight.grad, 0.01)
+    def learn(self, weight, state, lr):
+        mean = state.setdefault("mean", torch.zeros_like(weight))
+        state["count"] = state.get("count", 0) + 1
+        weight.sub_(lr * (0.9 * mean + 0.1 * weight.grad).sign() / state["count"])
+        mean.lerp_(weight.grad, 0.01)
 
 
 class WithLion(labkit.Step):

@@ -7,20 +7,16 @@ from torch.nn.utils import parameters_to_vector
 
 import labkit
 
-LOOPS = [
-    (1, 16, 3, dict(gan_mode="vanilla", lambda_a=3.0, lambda_b=7.0, discriminator="pixel")),
-    (1, 16, 3, dict(gan_mode="wgangp", lambda_identity=0.0, discriminator="n_layers", n_layers=1)),
-    (3, 16, 2, dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2)),
-    (1, 24, 0, dict(discriminator="basic")),
-    (3, 24, 50, dict(discriminator="basic")),
-]
+LOOPS = {
+    "vanilla": (1, 16, 3, dict(gan_mode="vanilla", lambda_a=3.0, lambda_b=7.0, discriminator="pixel")),
+    "wgangp": (1, 16, 3, dict(gan_mode="wgangp", lambda_identity=0.0, discriminator="n_layers", n_layers=1)),
+    "lsgan": (3, 16, 2, dict(lambda_identity=1.5, discriminator="n_layers", n_layers=2)),
+    "no pool": (1, 24, 0, dict(discriminator="basic")),
+    "a pool that is never full": (3, 24, 50, dict(discriminator="basic")),
+}
 
 
-@pytest.mark.parametrize(
-    ("n", "size", "pool_size", "settings"),
-    LOOPS,
-    ids=["vanilla", "wgangp", "lsgan", "no pool", "a pool that is never full"],
-)
+@pytest.mark.parametrize(("n", "size", "pool_size", "settings"), LOOPS.values(), ids=LOOPS)
 def test_twenty_steps_equal_an_independent_plain_loop_bit_for_bit(tiny, batch, n, size, pool_size, settings):
     model = tiny(**settings, pool_size=pool_size, norm="instance", ngf=2, ndf=2).double()
     loop, step = twin(model, 2e-4, pool_size or 10**9), labkit.make_step(model)  # a list never full gives back all

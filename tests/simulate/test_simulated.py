@@ -9,9 +9,8 @@ from labkit.simulate import replay, step_operators
 from labtrace.replay.trace_file import write_trace
 
 METHODS = {name for name, _ in inspect.getmembers(labkit.Trace, inspect.isfunction) if name[0] != "_"}
-TABLES = sorted(
-    METHODS - {"diff", "named_by", "achieved", "steps", "processor", "what_if"}
-)  # of two traces; of shapes; no table; without a GPU
+# Without those of two traces, of shapes, without a GPU, and those that are no tables.
+TABLES = sorted(METHODS - {"diff", "named_by", "achieved", "steps", "processor", "what_if"})
 
 
 def says_so(table):

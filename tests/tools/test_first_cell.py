@@ -102,14 +102,14 @@ def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("folder", "cell", "last"),
-    [
-        ("/", CELL, "https://github.com/OWNER/NAME, and run it again."),
-        (TOOLS, CELL, "no network"),
-        (TOOLS, "labcourse.check.cycle_loss(lambda *_: None)", "not None. Is a `return` missing?"),
-    ],
-)
+ERRORS = [
+    ("/", CELL, "https://github.com/OWNER/NAME, and run it again."),
+    (TOOLS, CELL, "no network"),
+    (TOOLS, "labcourse.check.cycle_loss(lambda *_: None)", "not None. Is a `return` missing?"),
+]
+
+
+@pytest.mark.parametrize(("folder", "cell", "last"), ERRORS)
 def test_jupyter_shows_an_error_s_text_and_no_source(folder, cell, last, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)

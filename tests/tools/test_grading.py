@@ -194,22 +194,22 @@ def test_only_what_is_new_is_graded(graded, course, tmp_path, monkeypatch, capsy
     assert rows(course)["sign"][f"{NAME} two (of 2)"] == "2" and rows(course)["right"][f"{NAME} (of 10)"] == "9"
 
 
-@pytest.mark.parametrize(
-    ("path", "student"),
-    [
-        ("smithjohn_LATE_12345_678901_01_tiny-1.ipynb", "js1"),
-        ("someone_77_678902_01_tiny (1).ipynb", "lee"),
-        ("anon_aB3dE_678_01_tiny.ipynb", "anon_aB3dE"),
-        ("Änn Lee_123457_assignsubmission_file_/01_tiny.ipynb", "lee"),
-        ("Week 2_js1_attempt_2027-03-01-22-12-05_01_tiny.ipynb", "js1"),
-        ("12-3 - John Smith - Mar 1, 2027 1012 PM/01_tiny.ipynb", "js1"),
-        ("John Smith - Copy of 01_tiny.ipynb", "js1"),
-        ("John Smith/Week 2/Version 1/a.ipynb", "js1"),
-        ("js1/someone_77_678902_01_tiny.ipynb", "js1"),  # what a student uploads names nobody else
-        ("carl/01_tiny/01_tiny.ipynb", "carl"),
-        ("01_tiny.ipynb", ""),
-    ],
-)
+PATHS = [
+    ("smithjohn_LATE_12345_678901_01_tiny-1.ipynb", "js1"),
+    ("someone_77_678902_01_tiny (1).ipynb", "lee"),
+    ("anon_aB3dE_678_01_tiny.ipynb", "anon_aB3dE"),
+    ("Änn Lee_123457_assignsubmission_file_/01_tiny.ipynb", "lee"),
+    ("Week 2_js1_attempt_2027-03-01-22-12-05_01_tiny.ipynb", "js1"),
+    ("12-3 - John Smith - Mar 1, 2027 1012 PM/01_tiny.ipynb", "js1"),
+    ("John Smith - Copy of 01_tiny.ipynb", "js1"),
+    ("John Smith/Week 2/Version 1/a.ipynb", "js1"),
+    ("js1/someone_77_678902_01_tiny.ipynb", "js1"),  # what a student uploads names nobody else
+    ("carl/01_tiny/01_tiny.ipynb", "carl"),
+    ("01_tiny.ipynb", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "student"), PATHS)
 def test_a_path_names_its_student(course, path, student):
     (course.root / "class_list.csv").write_text("id;first_name;last_name;number\njs1;John;Smith;\nlee;Änn;Lee;77\n")
     assert collect.student_of(PurePosixPath(path), collect.ids_by_name(course))[0] == student
@@ -223,11 +223,10 @@ CANVAS = """Student,ID,SIS Login ID,Section,Week 1: 01_tiny (4711),Essay (12)
 MOODLE = """Identifier,"Full name","Email address",Status
 "Participant 1234","Ann Lee",ann@example.org,Submitted
 """
+PLATFORMS = [(CANVAS, ["right", "1002"], ["1001", "1002"]), (MOODLE, ["ann@example.org"], ["1234"])]
 
 
-@pytest.mark.parametrize(
-    ("text", "ids", "numbers"), [(CANVAS, ["right", "1002"], ["1001", "1002"]), (MOODLE, ["ann@example.org"], ["1234"])]
-)
+@pytest.mark.parametrize(("text", "ids", "numbers"), PLATFORMS)
 def test_a_class_list_comes_from_a_platform(tmp_path, text, ids, numbers):
     (tmp_path / "list.csv").write_text(text, encoding="utf-8-sig")
     people = read_people(tmp_path / "list.csv")

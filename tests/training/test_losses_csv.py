@@ -1,16 +1,14 @@
 """losses.csv has one row for each step, whatever happens to the run."""
 
-import csv
-
 import pytest
 from killing import KilledError, killed_at
+from tiny import rows_of
 
 from labkit.training import callbacks, checkpoints
 
 
 def rows(folder):
-    with open(folder / callbacks.LOSSES, newline="") as file:
-        return list(csv.DictReader(file))
+    return rows_of(folder / callbacks.LOSSES)
 
 
 def test_each_step_has_a_row_of_exact_numbers(train, tmp_path):

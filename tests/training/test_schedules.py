@@ -64,8 +64,3 @@ OPTIONS = [
 def test_the_options_choose_a_schedule(policy, decay, right):
     schedule = chosen(policy, decay, RECIPE)
     assert [schedule(done) for done in range(101)] == [right(done) for done in range(101)]
-
-
-def test_fruit_s_rate_is_constant():
-    schedule = chosen("linear", None, recipes.FRUIT)
-    assert {schedule(done) for done in range(recipes.FRUIT.steps)} == {1.0}
