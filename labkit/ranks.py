@@ -6,15 +6,10 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
-import io
-import multiprocessing
 import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -30,7 +25,6 @@ from labkit.processes import end_with_parent
 from labtrace.errors import say
 
 TIMEOUT = timedelta(minutes=5)  # a rank waits this long for another before it gives up
-CLEANING = 10.0  # seconds in which a rank that failed removes temporary files and ends its workers
 
 # In errors that mean that another rank is gone: gloo has no class of its own for them.
 GLOO = "gloo|pair closure|Connection (closed|reset)|Broken pipe|[Tt]imed out"
@@ -75,8 +69,8 @@ def process_group() -> Iterator[None]:
 
     On a machine with GPUs "cuda" then means this rank's GPU. The ranks end together, within `TIMEOUT` after one of them
     is lost. If this rank fails, or loses another one, the reason is printed and the process ends: no error comes out of
-    the block, nothing after it runs, and the group is not destroyed. Functions of `atexit` still run, for up to
-    `CLEANING` seconds, and files are flushed. The exit status is the one that Python gives: 1 for an error.
+    the block, nothing after it runs, functions of `atexit` neither, and the group is not destroyed. The exit status is
+    the one that Python gives: 1 for an error.
 
     Over gloo, in the host's memory, this is tested. NCCL, between GPUs, never was, for want of a second GPU. By its
     source, a rank that waits there longer than `TIMEOUT` is ended by NCCL's watchdog, with SIGABRT (for torchrun, exit
@@ -133,14 +127,7 @@ def _leave(error: BaseException, status: int) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
     elif isinstance(error, SystemExit) and not isinstance(error.code, int):
         print(error.code, file=sys.stderr, flush=True)
-    if multiprocessing.parent_process() is None:  # else they are the parent's
-        cleaning = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
-        cleaning.start()
-        cleaning.join(CLEANING)
-    for each in gc.get_objects():
-        if issubclass(type(each), io.IOBase):
-            with suppress(Exception):  # it is closed, or cannot be written
-                each.flush()
+    sys.stdout.flush()
     os._exit(status)
 
 
@@ -220,32 +207,10 @@ def largest(values: list[float]) -> list[float]:
     return [max(of_ranks) for of_ranks in zip(*gathered(values), strict=True)]
 
 
-class Agreement:
-    """Lets all ranks save or stop after the same step.
-
-    Each rank has wishes: numbers, 0 for none. The ranks agree on the largest of each.
-
-    The ranks exchange their wishes while the next step runs, so an answer is one step old and no rank waits for it. A
-    process by itself has its answer immediately.
-    """
-
-    def __init__(self) -> None:
-        self._asked: tuple[dist.Work, torch.Tensor] | None = None
-
-    def on(self, *wishes: int) -> tuple[int, ...]:
-        """For each wish the largest of any rank when it was last asked for."""
-        if count() == 1:
-            return wishes
-        answer = self.settled(len(wishes))
-        flags = torch.tensor(wishes, dtype=torch.int32)
-        self._asked = dist.all_reduce(flags, dist.ReduceOp.MAX, async_op=True), flags
-        return answer
-
-    def settled(self, n: int = 0) -> tuple[int, ...]:
-        """The answer that is still on its way, or no wishes if there is none."""
-        if self._asked is None:
-            return (0,) * n
-        work, flags = self._asked
-        work.wait()
-        self._asked = None
-        return tuple(flags.tolist())
+def agreed(*wishes: int) -> tuple[int, ...]:
+    """For each wish, a number, 0 for none, the largest of any rank: so all save or stop after the same step."""
+    if count() == 1:
+        return wishes
+    flags = torch.tensor(wishes, dtype=torch.int32)
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    return tuple(flags.tolist())

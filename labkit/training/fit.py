@@ -160,7 +160,7 @@ class Stops:
     def __init__(self, run: Run, watchers: Callbacks, signals: list[int], save_minutes: float):
         self.run, self.watchers, self.signals, self.minutes = run, watchers, signals, save_minutes
         self.failed = self.signal = self.late = self.end = 0
-        self.agreement, self.save_at = ranks.Agreement(), time.monotonic() + 60 * save_minutes
+        self.save_at = time.monotonic() + 60 * save_minutes
 
     def agree(self) -> None:
         """Tells the other ranks what this one wishes, and takes what all have agreed on.
@@ -172,7 +172,7 @@ class Stops:
             raise CheckpointError(f"{self.run.folder} was renamed or removed: undo that.{self.run.resume_hint()}")
         late = self.run.folder is not None and time.monotonic() >= self.save_at
         wishes = self.watchers.error is not None, self.signals[0] if self.signals else 0, late, self.run.stopping
-        self.failed, self.signal, self.late, self.end = self.agreement.on(*wishes)
+        self.failed, self.signal, self.late, self.end = ranks.agreed(*wishes)
 
     def agree_alone(self) -> None:
         """Takes what callbacks wished meanwhile. Several ranks stop together, after their next step."""
@@ -194,7 +194,6 @@ class Stops:
 
     def after_the_last(self) -> None:
         """Saves the run if an error ended its batches, and raises `Stopped` if a signal stopped it."""
-        self.agreement.settled()
         if self.run.done < self.run.steps and not self.stop:
             self.signal = self.signals[0] if self.signals else 0  # which may have caused the error
             self.failed = not self.signal
