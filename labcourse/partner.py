@@ -50,16 +50,18 @@ class Partner:
         """Whether this is about how many times as fast the training is without its fault."""
         return 1 / NEAR <= times_faster / self.planted.true_gain <= NEAR
 
-    def say(self, cause: str, times_faster: float) -> str:
-        """The truth, and whether it was said.
+    def say(self, cause: str | None, times_faster: float | None) -> str:
+        """The truth, and whether it was said, or, before something was said, a request to do so.
 
         Args:
-            cause: one of `CAUSES`.
-            times_faster: what the best remedy would bring; 1 if nothing is wrong.
+            cause: one of `CAUSES`, or None.
+            times_faster: what the best remedy would bring, or None; 1 if nothing is wrong, or it is start-up.
 
         Raises:
             LabError: it is no such cause.
         """
+        if cause is None or times_faster is None:
+            return f"Number {self.number}: put your cause and your gain in place of None, and its truth comes here."
         check_known("cause", cause, CAUSES)
         fault, behind, gain = self.planted.fault, self.planted.behind.words, self.planted.true_gain
         verdict = "Right." if cause == fault.cause else f"Not {cause!r}."
