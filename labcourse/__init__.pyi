@@ -35,6 +35,8 @@ from labcourse.paper import paper_diff as paper_diff
 from labcourse.paper import paper_errors as paper_errors
 from labcourse.paper import paper_profile as paper_profile
 from labcourse.partner import sparring_partner as sparring_partner
+from labcourse.patients import at_a_glance as at_a_glance
+from labcourse.patients import steps_figure as steps_figure
 from labcourse.races import find_races as find_races
 from labcourse.shipped import deviation_models as deviation_models
 from labcourse.shipped import gpu_steps as gpu_steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from numbers import Integral, Real
@@ -21,27 +21,37 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from labcourse.check.answers import ask, drawn, exercise, expect, guarded, require, require_kind
 from labcourse.partner import CAUSES, IN_A_ROUND, sparring_partner
+from labcourse.patients import at_a_glance
 from labcourse.shipped import public_trace
 from labkit.models.cyclegan import CycleGAN
 from labkit.simulate import replay, step_operators
 from labtrace.replay.trace_file import write_trace
 from labtrace.trace import Trace
 
-BOUNDS = ("compute", "data", "host")
 ADVICE = {
-    "compute": "The GPU is hardly ever idle.",
+    "compute": "The GPU is hardly ever idle, and computes.",
     "data": "The gaps that begin while data is loaded hold most of the idle time, few or many: add up `us`.",
     "host": "All other gaps together are much longer than those that begin while data is loaded.",
+    "start-up": "Most of the idle time is over before a quarter of the kernels has begun, whatever the host did then.",
+    "communication": "For a third of the time or more, and for longer than it is idle, the GPU only communicates.",
 }
-# A training: its bottleneck and idle share; of the gaps that begin while data is loaded, and of others, number and us.
-Patient = tuple[str, tuple[float, float], tuple[int, float, float], tuple[int, float, float]]
+Span = tuple[float, float]
+SMALL, MOST, QUARTER = (0.0, 0.06), (0.8, 0.98), (0.1, 0.4)  # shares
+# A training: its bottleneck; the ranges of `idle`, `exposed` and `first` as `labcourse.at_a_glance` has them; of the
+# gaps that begin while data is loaded, and of others, number and us.
+Patient = tuple[str, Span, Span, Span, tuple[int, float, float], tuple[int, float, float]]
 PATIENTS: list[Patient] = [
-    ("compute", (0.01, 0.06), (2, 3e3, 5e3), (90, 1, 9)),
-    ("data", (0.4, 0.6), (4, 4e4, 9e4), (900, 2, 9)),
-    ("data", (0.3, 0.4), (3, 5e3, 9e3), (90, 2, 9)),
-    ("host", (0.4, 0.7), (0, 0, 1), (500, 20, 60)),
-    ("host", (0.4, 0.7), (1, 1e4, 2e4), (2000, 40, 60)),
-    ("host", (0.3, 0.4), (9, 20, 30), (300, 40, 60)),
+    ("compute", (0.01, 0.06), (0.0, 0.2), MOST, (2, 3e3, 5e3), (90, 1, 9)),
+    ("data", (0.4, 0.6), SMALL, QUARTER, (4, 4e4, 9e4), (900, 2, 9)),
+    ("data", (0.3, 0.4), SMALL, QUARTER, (3, 5e3, 9e3), (90, 2, 9)),
+    ("host", (0.4, 0.7), SMALL, QUARTER, (0, 0, 1), (500, 20, 60)),
+    ("host", (0.4, 0.7), SMALL, QUARTER, (1, 1e4, 2e4), (2000, 40, 60)),
+    ("host", (0.3, 0.4), SMALL, QUARTER, (9, 20, 30), (300, 40, 60)),
+    ("start-up", (0.4, 0.9), SMALL, MOST, (1, 4e5, 9e5), (300, 2, 9)),
+    ("start-up", (0.4, 0.9), SMALL, MOST, (3, 5e3, 9e3), (20, 4e4, 9e4)),
+    ("communication", (0.01, 0.06), (0.4, 0.7), MOST, (2, 3e3, 5e3), (90, 1, 9)),
+    ("communication", (0.25, 0.3), (0.4, 0.6), QUARTER, (3, 5e3, 9e3), (90, 2, 9)),
+    ("host", (0.55, 0.6), (0.34, 0.4), QUARTER, (2, 20, 30), (300, 40, 60)),
 ]
 BY_OTHERS = {  # recordings for `labcourse.public_trace`, and what bounds each
     "resnet50_workers0": "data",
@@ -50,59 +60,75 @@ BY_OTHERS = {  # recordings for `labcourse.public_trace`, and what bounds each
     "rtx5080_launch_by_launch": "host",
 }
 LOADERS = [f"enumerate(DataLoader)#_{how}DataLoaderIter.__next__" for how in ("SingleProcess", "MultiProcessing")]
-ELSEWHERE = ["(none)", "data_parallel.forward", "DistributedDataParallel.forward", "## all2all_tw_data:init ##"]
+ELSEWHERE = [
+    *("DistributedDataParallel.forward", "## all2all_tw_data:init ##", "## backward ##", "(none)"),
+    *("data_parallel.forward", "dataset_statistics"),
+]
 
 
 def _other_patients(random: Random) -> list[Patient]:
     """Other trainings, to `diagnose`: neither the number of the gaps nor the largest of them says what bounds one."""
+    kinds: dict[str, tuple[Span, Span, Span, tuple[int, ...]]] = {
+        "compute": (SMALL, (0.0, 0.25), (0.1, 0.98), (0, 1)),
+        "data": ((0.3, 0.7), SMALL, QUARTER, (0,)),
+        "host": ((0.3, 0.7), SMALL, QUARTER, (1,)),
+        "start-up": ((0.3, 0.9), SMALL, MOST, (0, 1)),
+        "communication": ((0.01, 0.3), (0.4, 0.7), (0.1, 0.98), (0, 1)),
+    }
     found: list[Patient] = []
-    for bound, places in {"compute": (0, 1), "data": (0,), "host": (1,)}.items():
+    for bound, (idle, exposed, first, places) in kinds.items():
         for most_us, most_gaps in itertools.product(places, (0, 1)):
-            us, idle_share = 10 ** random.uniform(4, 6), (0.01, 0.06) if bound == "compute" else (0.3, 0.7)
+            us = 10 ** random.uniform(4, 6)
             numbers = [random.randrange(*((90, 2000) if place == most_gaps else (1, 10))) for place in (0, 1)]
             means = [us / n / (1 if place == most_us else 10) for place, n in enumerate(numbers)]
             in_data, others = ((n, 0.8 * mean, 1.2 * mean) for n, mean in zip(numbers, means, strict=True))
-            found.append((bound, idle_share, in_data, others))
+            found.append((bound, idle, exposed, first, in_data, others))
     random.shuffle(found)
     return found
 
 
-def _ask_for_bound(answer: Callable, idle: float, gaps: DataFrame, loader: str, bound: str, where: str = "") -> None:
+def _ask_for_bound(
+    answer: Callable, shares: Sequence[float], gaps: DataFrame, loader: str, bound: str, where: str = ""
+) -> None:
+    idle, exposed, first = shares
     data_share = gaps.loc[gaps["range_at_begin"] == loader, "us"].sum() / gaps["us"].sum()
-    where += f"idle for {idle:.0%} of the wall time, {data_share:.0%} of that in gaps that begin in the range {loader}"
-    unknown = (lambda got, _: got not in BOUNDS, f"That is none of the words: {', '.join(BOUNDS)}.")
-    waits = (lambda got, _: got == "compute", "The GPU waits for so long that its own work is not the limit.")
-    expect(ask(answer, idle, gaps), bound, [unknown, waits], ADVICE[bound], where)
+    where += f"idle {idle:.0%}, exposed {exposed:.0%}, first {first:.0%} of that, {data_share:.0%} of it in {loader}"
+    unknown = (lambda got, _: got not in ADVICE, f"That is none of the words: {', '.join(ADVICE)}.")
+    waits = (
+        lambda got, right: got == "compute" and right != "communication",
+        "The GPU waits for so long that its own work is not the limit.",
+    )
+    expect(ask(answer, *shares, gaps), bound, [unknown, waits], ADVICE[bound], where)
 
 
 def _ask_for_patients(answer: Callable, loaders: list[str], elsewhere: list[str]) -> None:
     random = drawn(Random(0), lambda random: random)
-    for place, (bound, idle_share, *kinds) in enumerate(drawn(PATIENTS, _other_patients)):
-        loader, other = loaders[place % len(loaders)], elsewhere[place % len(elsewhere)]
-        rows = [
-            {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
-            for name, (n, low, high) in zip((loader, other), kinds, strict=True)
-            for _ in range(n)
-        ]
-        gaps = DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
-        _ask_for_bound(answer, random.uniform(*idle_share), gaps, loader, bound)
+    for place, (bound, *spans, in_data, others) in enumerate(drawn(PATIENTS, _other_patients)):
+        loader = loaders[place % len(loaders)]
+        for other in elsewhere if bound == "host" else elsewhere[place % len(elsewhere) :][:1]:
+            rows = [
+                {"us": random.uniform(low, high), "cause": "host_wait", "range_at_begin": name}
+                for name, (n, low, high) in ((loader, in_data), (other, others))
+                for _ in range(n)
+            ]
+            gaps = DataFrame(rows).sort_values("us", ascending=False, ignore_index=True)
+            _ask_for_bound(answer, [random.uniform(*span) for span in spans], gaps, loader, bound)
 
 
 @exercise()
-def diagnose(answer: Callable[[float, DataFrame], str]) -> None:
-    """Compares ``answer(idle, gaps)`` with the bottleneck of trainings that differ clearly."""
+def diagnose(answer: Callable[[float, float, float, DataFrame], str]) -> None:
+    """Compares ``answer(idle, exposed, first, gaps)`` with the bottleneck of trainings that differ clearly."""
     _ask_for_patients(answer, ["data"], ["generators backward"])
 
 
 @cache
-def _recorded(name: str) -> tuple[float, DataFrame]:
-    trace = public_trace(name)
-    idle = trace.temporal().set_index("part").loc["idle", "share_of_wall"]
-    return idle, trace.gaps(1_000_000)[["us", "cause", "range_at_begin"]]
+def _recorded(name: str) -> tuple[list[float], DataFrame]:
+    *shares, gaps = at_a_glance(public_trace(name))
+    return shares, gaps
 
 
 @exercise()
-def diagnose_recorded(answer: Callable[[float, DataFrame], str]) -> None:
+def diagnose_recorded(answer: Callable[[float, float, float, DataFrame], str]) -> None:
     """As `diagnose`, of recordings by others, whose ranges have other names."""
     for name, bound in drawn(BY_OTHERS, lambda random: {}).items():
         _ask_for_bound(answer, *_recorded(name), LOADERS[0], bound, f"{name}, ")
@@ -127,6 +153,8 @@ LOOK = {  # where one sees each cause of `CAUSES`
     "other work of the host": "Take the longest gaps: what does the host do meanwhile? In how many of the steps?",
     "copies": "Add up the GPU's time by name: is all of it computation?",
     "kernels": "Add up the GPU's time by name: which one has most of it, and is it as fast as it could be?",
+    "start-up": "When do the longest gaps come: in each step, or once, at the beginning?",
+    "communication and ranks": "Add up the GPU's time by name: is all of it computation, and if not, is it hidden?",
     "nothing": "How long does the GPU wait, and which of its kernels could be faster? Not every training is ill.",
 }
 

@@ -6,6 +6,7 @@ Tests hold the verdict to them, and lessons give each student one to examine.
     planted.path, planted.fault, planted.true_gain
 """
 
+from labtrace.planted.faults import BEHIND as BEHIND
 from labtrace.planted.faults import FAULTS as FAULTS
 from labtrace.planted.faults import Fault as Fault
 from labtrace.planted.faults import Planted as Planted

@@ -124,9 +124,10 @@ class Training(Process):
                 self.wait()
 
     def products_of(self, bits: int) -> None:
-        """Matrix products in 32 bits or, in half the time, in 16."""
+        """Matrix products in 32 bits or, in half the time, in 16, and other operators for up to two thirds as long."""
         for _ in range(self.layers):
             self.operator("aten::mm", self.culprit if bits == 32 else self.kernels[0], self.kernel_us * bits / 32)
+            self.operator("aten::gelu", self.kernels[2], self.kernel_us * (self.size - 0.65))
 
     def loop_in_a_graph(self, times: float) -> None:
         """A graph whose first kernels are recorded. The host waits for the rest, which takes so long."""
@@ -163,8 +164,8 @@ class Training(Process):
         self.host_us *= factor
 
     def slow_rank(self, factor: float) -> None:
-        """The kernels of one rank take so many times as long."""
-        self.slowness = factor if self.rank == self.faulty else 1.0
+        """The kernels of one rank take about so many times as long."""
+        self.slowness = 1 + (factor - 1) * self.size if self.rank == self.faulty else 1.0
 
     def slow_loader(self, times: float) -> None:
         """One rank waits so long for its loader, and the others hardly at all."""
@@ -185,6 +186,18 @@ class Training(Process):
     def send(self, times: float) -> None:
         """Exchanges of gradients take so long."""
         self.sending = times
+
+    def send_early(self, share: float) -> None:
+        """Exchanges of gradients run beside this share of the backward pass."""
+        self.early = round(share * self.layers)
+
+    def load(self, times: float) -> None:
+        """The host waits for the workers of its loader, about so long."""
+        self.work(times * self.second, "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+
+    def log(self, times: float) -> None:
+        """The host writes a log, about so long."""
+        self.work(times * self.second, "torch/utils/tensorboard/writer.py(1100): flush")
 
 
 @dataclass(frozen=True)
@@ -224,10 +237,10 @@ class Fault:
     process: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, list] = field(default_factory=dict)
 
-    def simulate(self, seed: str, planted: bool) -> list[Training]:
-        """Each rank's process, after all steps, with the fault or without it."""
-        names = TABLE["names"] | self.names
-        ranks = [Training(seed, rank, self.ranks, names, **self.process) for rank in range(self.ranks)]
+    def simulate(self, seed: str, planted: bool, behind: Behind) -> list[Training]:
+        """Each rank's process, after all steps, with the fault or without it, and with the cause that is behind it."""
+        names, process = TABLE["names"] | self.names, {**behind.process, **self.process}
+        ranks = [Training(seed, rank, self.ranks, names, **process) for rank in range(self.ranks)]
         steps = ranks[0].steps
         chosen = range(self.first, steps, self.every) if self.every else ranks[0].some
         for step in range(steps):
@@ -235,6 +248,8 @@ class Fault:
                 for p in ranks:
                     p.step = step
                     marks.enter_context(p.within(f"ProfilerStep#{step}"))
+                    for act, argument in behind.acts.items():
+                        getattr(p, act)(argument)
                     for act, argument in (self.fault if planted else self.without).items():
                         if step in chosen:
                             getattr(p, act)(argument)
@@ -242,7 +257,7 @@ class Fault:
                         p.train(optimiser=self.ranks == 1)
                 if self.ranks > 1:
                     exchange(ranks)
-                if self.reads:
+                if self.reads or behind.acts:
                     ranks[0].read()
         for p in ranks:
             p.wait("cudaDeviceSynchronize")
@@ -253,12 +268,29 @@ def exchange(ranks: list[Training]) -> None:
     """A collective that all ranks leave together. Then the optimiser steps, and the loss is logged."""
     for p in ranks:
         p.call("cudaLaunchKernel")
-    begins = [max(p.now + simulation.LATENCY_US, p.free[FIRST] + PAUSE_US) for p in ranks]
+    ready = [p.begins[FIRST][-p.early] if p.early else p.free[FIRST] + PAUSE_US for p in ranks]
+    begins = [max(p.now + simulation.LATENCY_US, one) for p, one in zip(ranks, ready, strict=True)]
     end = max(begins) + ranks[0].times(ranks[0].sending)
     for p, begin in zip(ranks, begins, strict=True):
-        p.free[FIRST] = p.run(ALL_REDUCE, begin, end - begin, SECOND)
+        p.free[FIRST] = max(p.free[FIRST], p.run(ALL_REDUCE, begin, end - begin, SECOND))
         p.operator("aten::_fused_adamw_", simulation.ADAM, 2 * p.kernel_us)
         p.read()
+
+
+@dataclass(frozen=True)
+class Behind:
+    """A second cause, which is as large without the fault, and smaller than it: a table of faults.toml.
+
+    Attributes:
+        cause, words: as those of a `Fault`.
+        acts: what a process does before each step, as `Fault.fault`. A step then ends with `.item()`.
+        process: arguments of `Process`.
+    """
+
+    cause: str = ""
+    words: str = ""
+    acts: Mapping[str, float] = field(default_factory=dict)
+    process: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,33 +300,38 @@ class Planted:
     Attributes:
         path, neighbour: the recordings with and without the fault, a file or, of several ranks, a folder.
         fault: what is wrong.
-        true_gain: how many times as long as the neighbour's the recording's wall time is, at least 1.
+        behind: what is wrong in both recordings, if anything.
+        true_gain: how many times as long as the neighbour's the recording's wall time is, at least 1. Of start-up it is
+            1, since a training has that once, in however many steps.
         says, never: patterns as those of the fault, with the names that were drawn.
     """
 
     path: Path
     neighbour: Path
     fault: Fault
+    behind: Behind
     true_gain: float
     says: str
     never: str
 
 
-def write(name: str, seed: int, folder: Path | str) -> Planted:
+def write(name: str, seed: int, folder: Path | str, behind: str = "") -> Planted:
     """Writes a recording with this fault, and its neighbour without it. Their names do not give the fault away.
 
     Args:
         name: of `FAULTS`.
         seed: of all sizes and names in it.
         folder: for recording.json.gz and neighbour.json.gz or, of several ranks, for folders of these names.
+        behind: of `BEHIND`, a second cause in both recordings, or "" for none.
 
     Raises:
-        LabError: the fault is unknown, or a file cannot be written.
+        LabError: the fault or the second cause is unknown, or a file cannot be written.
     """
     check_known("name", name, FAULTS)
-    fault, walls, paths = FAULTS[name], [], []
+    check_known("behind", behind, BEHIND)
+    fault, second, walls, paths = FAULTS[name], BEHIND[behind], [], []
     for called in ("recording", "neighbour"):
-        first, *others = fault.simulate(f"{name} {seed}", called == "recording")
+        first, *others = fault.simulate(f"{name} {seed}", called == "recording", second)
         walls.append(first.wall_us())
         paths.append(Path(folder) / (called if others and not fault.alone else f"{called}.json.gz"))
         for p in [] if fault.alone else others:
@@ -304,8 +341,10 @@ def write(name: str, seed: int, folder: Path | str) -> Planted:
     culprit = rf"\brank {first.faulty}\b" if fault.ranks > 1 else culprit
     words = {"CULPRIT": culprit, **TABLE["wordings"]}
     says, never = (re.sub("|".join(words), lambda one: words[one[0]], text) for text in (fault.says, fault.never))
-    return Planted(paths[0], paths[1], fault, max(1.0, walls[0] / walls[1]), says, never)
+    gain = 1.0 if fault.cause == "start-up" else max(1.0, walls[0] / walls[1])
+    return Planted(paths[0], paths[1], fault, second, gain, says, never)
 
 
 TABLE = tomllib.loads(Path(__file__).with_name("faults.toml").read_text(encoding="utf-8"))
 FAULTS = {name: Fault(**table) for name, table in TABLE["faults"].items()}
+BEHIND = {"": Behind()} | {name: Behind(**table) for name, table in TABLE["behind"].items()}

@@ -54,12 +54,15 @@ class Process:
         some: three steps, neither the first nor next to each other.
         faulty: one of the ranks, not the first.
         size: a factor from 0.7 to 1.3, for how long a fault lasts.
+        second: a factor from 0.4 to 1.3, for how long a cause behind it lasts.
         host_us: the host's time for an operator without its launch.
         backward: how many times as long as in the forward pass a kernel takes in the backward pass.
         kernels: names, in the order of `LAYER`.
         culprit: the name of what the fault may be.
         slowness: a factor on the time of kernels.
         sending: how many steps' time an exchange of gradients between ranks takes.
+        early: how many of the step's kernels run beside it.
+        begins: when the work of each lane began.
         slice_us: another process takes the GPU for so long, each time that this one had it for as long.
     """
 
@@ -76,13 +79,13 @@ class Process:
         self.some = [2 * half for half in draw.sample(range(1, (self.steps + 1) // 2), 3)]
         self.now, self.thread, self.step, self.backward = 5e7, MAIN, 0, 1.6
         self.slowness, self.slice_us, self._used_us, self._correlation = 1.0, 0.0, 0.0, 0
-        self.sending = 0.01
+        self.sending, self.early, self.second = 0.01, 0, draw.uniform(0.4, 1.3)
         self.events: list[dict[str, Any]] = []
         self.free: dict[Lane, float] = defaultdict(float)
-        self._begins: dict[Lane, list[float]] = defaultdict(list)
+        self.begins: dict[Lane, list[float]] = defaultdict(list)
         if pace:
-            self.backward = 2 + self.size
-            self.host_us = pace * self.times(1) / self.size / (2 * self.layers) - 4
+            self.backward = 3 * self.size + 0.6
+            self.host_us = (1 + (pace - 1) * self.second) * self.times(1) / self.size / (2 * self.layers) - 4
 
     def times(self, usual: float) -> float:
         """About so many times as long as the kernels of both passes take."""
@@ -124,13 +127,13 @@ class Process:
         if not name.startswith(("Memcpy", "nccl")):
             us *= self.slowness * self.noise.uniform(0.99, 1.01)
         self.event(name, begin, begin + us, lane=lane)
-        self._begins[lane].append(begin)
+        self.begins[lane].append(begin)
         self.free[lane] = begin + us
         return begin + us
 
     def launch(self, name: str, us: float, call_us: float = 4.0, lane: Lane = FIRST, recorded: bool = True) -> float:
         """Launches a kernel, or a copy if its name is that of one. The launch may be before the recording."""
-        begins, since = self._begins[lane], self.now
+        begins, since = self.begins[lane], self.now
         room = begins[-QUEUE] + 2 if len(begins) >= QUEUE else 0.0
         self.call("cudaMemcpyAsync" if name.startswith("Memcpy") else "cudaLaunchKernel", call_us, room)
         if not recorded:
@@ -187,7 +190,7 @@ class Process:
 
     def wall_us(self) -> float:
         """From the begin of the first work on a GPU to the end of the last."""
-        return max(self.free.values()) - min(begins[0] for begins in self._begins.values())
+        return max(self.free.values()) - min(begins[0] for begins in self.begins.values())
 
     def save(self, path: Path) -> None:
         """Writes the recording, stamped as SIMULATED, as .json.gz: the same bytes for the same seed."""

@@ -1,9 +1,13 @@
 """The sparring partner: a number is a recording, and what is said of it is held to the truth."""
 
+from collections import Counter
+
 import pytest
 
-from labcourse.partner import CAUSES, IN_A_ROUND, sparring_partner
+from labcourse import partner
+from labcourse.partner import CAUSES, HIDE, IN_A_ROUND, sparring_partner
 from labtrace.errors import LabError
+from labtrace.planted import BEHIND, FAULTS, write
 from labtrace.trace import Trace
 
 
@@ -13,7 +17,8 @@ def test_a_round_has_different_faults_and_the_truth_is_that_of_the_neighbour(tmp
     for one in partners:
         recordings = one.trace, Trace(one.planted.neighbour)
         walls = [trace.temporal().set_index("part")["us"]["wall"] for trace in recordings]
-        gain, cause = max(1, walls[0] / walls[1]), one.planted.fault.cause
+        cause = one.planted.fault.cause
+        gain = 1 if cause == "start-up" else max(1, walls[0] / walls[1])
         assert one.planted.true_gain == pytest.approx(gain) and one.trace.stamp["SIMULATED"]
         assert one.say(cause, 1.2 * gain).startswith("Right") and one.say(cause, gain / 1.2).endswith("near enough.")
         assert one.say(cause, 1.3 * gain).endswith("far off.") and one.say(cause, gain / 1.3).endswith("far off.")
@@ -21,3 +26,29 @@ def test_a_round_has_different_faults_and_the_truth_is_that_of_the_neighbour(tmp
         assert one.say(other, gain).startswith(f"Not {other!r}. The fault is {cause}")
     with pytest.raises(LabError, match="cause"):
         partners[0].say("the weather", 1)
+
+
+def test_half_of_the_host_s_faults_hide_a_second_cause_and_one_in_ten_each_starts_up_communicates_is_healthy(
+    monkeypatch,
+):
+    monkeypatch.setattr(
+        partner, "write", lambda name, number, folder, behind: (FAULTS[name].cause, BEHIND[behind].cause)
+    )
+    drawn = [sparring_partner(number).planted for number in range(600)]
+    causes = Counter(cause for cause, _ in drawn)
+    assert all(0.07 < causes[cause] / 600 < 0.13 for cause in ("start-up", "communication and ranks", "nothing"))
+    of_host = [(cause, hidden) for cause, hidden in drawn if cause in {*HIDE, "waits of the host"}]
+    assert 0.45 < sum(bool(hidden) for _, hidden in of_host) / len(of_host) < 0.65
+    assert not [pair for pair in drawn if pair[0] == pair[1] or (pair[1] and pair[0] not in HIDE)]
+
+
+def test_what_is_hidden_stays_so_the_idle_time_promises_more_than_the_fault_s_remedy_brings(tmp_path):
+    planted = write("logger", 1, tmp_path, "loading")
+    trace = Trace(planted.path)
+    assert Trace(planted.neighbour).gaps(1)["filled_by"].item().startswith("enumerate(DataLoader)")
+    wall, idle = trace.temporal().set_index("part")["us"][["wall", "idle"]]
+    gaps = trace.gaps(1_000).query("filled_by.str.contains('log')")
+    assert 1 / (1 - idle / wall) > 1.25 * planted.true_gain > 1.25
+    assert 1 / (1 - (gaps["us"] * gaps["share_filled"]).sum() / wall) == pytest.approx(planted.true_gain, rel=0.05)
+    with pytest.raises(LabError, match="loading"):
+        write("logger", 1, tmp_path, "loader")
