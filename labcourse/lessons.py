@@ -1,11 +1,15 @@
 """Code that the lessons use without explaining it.
 
-A step that keeps its gradients, the tensors that a network saves, the work of each player or module, and tables for
-narrow pages.
+A step that keeps its gradients, the tensors that a network saves, the work of each player or module, a program on
+several ranks, and tables for narrow pages.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook
 
+from labkit.errors import LabkitError
 from labkit.models.deviation import DeviationGAN
 from labkit.models.step import Batch, Step
 from labkit.simulate import step_operators
@@ -128,3 +133,29 @@ def saved_tensors(network: nn.Module, picture: Tensor) -> list[tuple[str, Tensor
 def spaced(table: pandas.DataFrame) -> pandas.DataFrame:
     """A table to show, its columns named with spaces for underscores, which a narrow page can break into lines."""
     return table.rename(columns=lambda name: name.replace("_", " "))
+
+
+def torchrun(ranks: int, *command: str, nodes: int = 1) -> str:
+    """What the ranks of a program print, started by torchrun with one thread each. They find this process's labkit.
+
+    Args:
+        ranks: how many there are, on all nodes together.
+        command: a Python file, or "-m" and a module, and the arguments.
+        nodes: how many times torchrun itself is started, as on so many machines; `ranks` is a multiple of it.
+
+    Raises:
+        LabkitError: the program failed. The message ends with what it wrote to stderr.
+    """
+    with socket.create_server(("localhost", 0)) as free:
+        meeting = f"--rdzv-endpoint=localhost:{free.getsockname()[1]}"
+    per_node = f"--nnodes={nodes}", f"--nproc-per-node={ranks // nodes}", "--rdzv-backend=c10d", meeting
+    started = [sys.executable, "-m", "torch.distributed.run", *per_node, *command]
+    # Windows has no libuv
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "USE_LIBUV": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    piped: dict[str, Any] = dict(env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = [subprocess.Popen(started, **piped) for _ in range(nodes)]
+    printed = [one.communicate() for one in running]
+    for one, (_, errors) in zip(running, printed, strict=True):
+        if one.returncode:
+            raise LabkitError(f"{' '.join(command)} failed on a rank: {errors[-2000:]}")
+    return "".join(output for output, _ in printed)
