@@ -1,6 +1,6 @@
 """Code that the lessons use without explaining it.
 
-A step that keeps its gradients, the tensors that a network saves, the work of each player or module, a program on
+A step that keeps its gradients, the tensors that a network saves, its passes, the work of each module, a program on
 several ranks, and tables for narrow pages.
 """
 
@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +22,6 @@ from labkit.errors import LabkitError
 from labkit.models.deviation import DeviationGAN
 from labkit.models.step import Batch, Step
 from labkit.simulate import step_operators
-from labkit.simulate.meta_device import Operator
 
 if TYPE_CHECKING:
     import pandas
@@ -60,17 +58,22 @@ class RecordGradients(Step):
         self._parts[player] += [weight.grad.flatten() for weight in self.players[player] if weight.grad is not None]
 
 
-def work_by_player(operators: Iterable[Operator]) -> Counter[str]:
-    """FLOPs of a step by player, for example "generators". Players without FLOPs are left out.
+def passes(step: Step, *pictures: Tensor) -> Counter[str]:
+    """How often each of the model's networks runs forward in a step, by its name, for example "G_A".
 
     Args:
-        operators: of one step, from `labkit.simulate`.
+        step: which the call trains.
+        pictures: of A and of B.
     """
-    work: Counter[str] = Counter()
-    for operator in operators:
-        if operator.flops:
-            work[operator.range.partition(" ")[0]] += operator.flops
-    return work
+    ran: Counter[str] = Counter()
+    hooks = [
+        network.register_forward_pre_hook(lambda *_, name=name: ran.update([name]))
+        for name, network in step.model.named_children()
+    ]
+    step(*pictures)
+    for hook in hooks:
+        hook.remove()
+    return ran
 
 
 class Alone(Step):
