@@ -19,9 +19,10 @@ from labcourse.ledger import Ledger as Ledger
 from labcourse.ledger import scores as scores
 from labcourse.lessons import RecordGradients as RecordGradients
 from labcourse.lessons import module_flops as module_flops
+from labcourse.lessons import passes as passes
 from labcourse.lessons import saved_tensors as saved_tensors
 from labcourse.lessons import spaced as spaced
-from labcourse.lessons import work_by_player as work_by_player
+from labcourse.lessons import torchrun as torchrun
 from labcourse.one_process import FAULTS as FAULTS
 from labcourse.one_process import of_each as of_each
 from labcourse.one_process import of_rank as of_rank

@@ -1,13 +1,16 @@
 """Code that the lessons use without explaining it.
 
-A step that keeps its gradients, the tensors that a network saves, the work of each player or module, and tables for
-narrow pages.
+A step that keeps its gradients, the tensors that a network saves, its passes, the work of each module, a program on
+several ranks, and tables for narrow pages.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,10 +18,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook
 
+from labkit.errors import LabkitError
 from labkit.models.deviation import DeviationGAN
 from labkit.models.step import Batch, Step
 from labkit.simulate import step_operators
-from labkit.simulate.meta_device import Operator
 
 if TYPE_CHECKING:
     import pandas
@@ -55,17 +58,22 @@ class RecordGradients(Step):
         self._parts[player] += [weight.grad.flatten() for weight in self.players[player] if weight.grad is not None]
 
 
-def work_by_player(operators: Iterable[Operator]) -> Counter[str]:
-    """FLOPs of a step by player, for example "generators". Players without FLOPs are left out.
+def passes(step: Step, *pictures: Tensor) -> Counter[str]:
+    """How often each of the model's networks runs forward in a step, by its name, for example "G_A".
 
     Args:
-        operators: of one step, from `labkit.simulate`.
+        step: which the call trains.
+        pictures: of A and of B.
     """
-    work: Counter[str] = Counter()
-    for operator in operators:
-        if operator.flops:
-            work[operator.range.partition(" ")[0]] += operator.flops
-    return work
+    ran: Counter[str] = Counter()
+    hooks = [
+        network.register_forward_pre_hook(lambda *_, name=name: ran.update([name]))
+        for name, network in step.model.named_children()
+    ]
+    step(*pictures)
+    for hook in hooks:
+        hook.remove()
+    return ran
 
 
 class Alone(Step):
@@ -128,3 +136,29 @@ def saved_tensors(network: nn.Module, picture: Tensor) -> list[tuple[str, Tensor
 def spaced(table: pandas.DataFrame) -> pandas.DataFrame:
     """A table to show, its columns named with spaces for underscores, which a narrow page can break into lines."""
     return table.rename(columns=lambda name: name.replace("_", " "))
+
+
+def torchrun(ranks: int, *command: str, nodes: int = 1) -> str:
+    """What the ranks of a program print, started by torchrun with one thread each. They find this process's labkit.
+
+    Args:
+        ranks: how many there are, on all nodes together.
+        command: a Python file, or "-m" and a module, and the arguments.
+        nodes: how many times torchrun itself is started, as on so many machines; `ranks` is a multiple of it.
+
+    Raises:
+        LabkitError: the program failed. The message ends with what it wrote to stderr.
+    """
+    with socket.create_server(("localhost", 0)) as free:
+        meeting = f"--rdzv-endpoint=localhost:{free.getsockname()[1]}"
+    per_node = f"--nnodes={nodes}", f"--nproc-per-node={ranks // nodes}", "--rdzv-backend=c10d", meeting
+    started = [sys.executable, "-m", "torch.distributed.run", *per_node, *command]
+    # Windows has no libuv
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "USE_LIBUV": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
+    piped: dict[str, Any] = dict(env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = [subprocess.Popen(started, **piped) for _ in range(nodes)]
+    printed = [one.communicate() for one in running]
+    for one, (_, errors) in zip(running, printed, strict=True):
+        if one.returncode:
+            raise LabkitError(f"{' '.join(command)} failed on a rank: {errors[-2000:]}")
+    return "".join(output for output, _ in printed)

@@ -38,7 +38,7 @@ PHOTOGRAPHS = Recipe(size=256, steps=200_000, decay=0.5)
 # Three players that each do less work: more steps, in less time.
 FRUIT_ONE_GENERATOR = Recipe(size=64, steps=2000, kind="DeviationGAN", model=dict(ngf=16, ndf=16, blocks=3))
 
-# The reference's schedule. Untested at this size: notebook 07 tries photographs of 64 pixels.
+# The reference's schedule. Untested at this size: examples/photographs.py tries 64 pixels.
 PHOTOGRAPHS_ONE_GENERATOR = Recipe(size=256, steps=200_000, decay=0.5, kind="DeviationGAN")
 
 BY_KIND = {"CycleGAN": (FRUIT, PHOTOGRAPHS), "DeviationGAN": (FRUIT_ONE_GENERATOR, PHOTOGRAPHS_ONE_GENERATOR)}

@@ -48,6 +48,7 @@ from labcourse.check.notebook_10 import ring_us as ring_us
 from labcourse.check.notebook_10 import sent_early as sent_early
 from labcourse.check.notebook_10 import waits as waits
 from labcourse.check.notebook_11 import best_interval as best_interval
+from labcourse.check.notebook_11 import better_pipeline as better_pipeline
 from labcourse.check.notebook_11 import plan_to_buy as plan_to_buy
 from labcourse.check.notebook_11 import share_lost as share_lost
 from labcourse.check.notebook_11 import train_through as train_through

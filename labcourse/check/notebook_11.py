@@ -1,4 +1,4 @@
-"""Checks of notebook 11: which division of a step is worth its machines, how to go on after a loss, when to save."""
+"""Checks of notebook 11: the bubble of a pipeline, machines that are worth it, going on after a loss, when to save."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from statistics import mean
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,57 @@ from labcourse.solutions import best_interval as right_interval
 from labcourse.solutions import plan_to_buy as right_plan
 
 Plans = Mapping[str, tuple[Sequence[float], float]]
+Pipelines = Mapping[str, tuple[Sequence[float], int]]
+
+
+def _right_pipeline(plans: Pipelines, extra_s: float) -> dict[str, Any]:
+    steps, bubbles = {}, {}
+    for name, (stages, microbatches) in plans.items():
+        each = [seconds / microbatches + extra_s for seconds in stages]
+        steps[name] = sum(each) + (microbatches - 1) * max(each)
+        bubbles[name] = 1 - microbatches * mean(each) / steps[name]
+    return {"fastest": min(steps, key=steps.__getitem__), "bubbles": bubbles}
+
+
+def _other_pipelines(random: Random) -> tuple[Pipelines, float]:
+    """Plans of one network with different numbers of stages, as even as they may be, and the extra seconds."""
+    step, plans = random.uniform(2, 20), {}
+    for stages in random.sample((2, 3, 4, 6), random.choice((2, 2, 3))):
+        parts = [random.choice((1, random.uniform(1, 2))) for _ in range(stages)]
+        even = [step * part / sum(parts) for part in parts]
+        plans[f"{stages} stages"] = even, random.choice((1, 2, 4, 8, 16))
+    return plans, step * random.choice((0.001, 0.02, 0.1))
+
+
+@formula(
+    _right_pipeline,
+    [
+        ({"two": ([5.0, 5.0], 4), "four": ([2.5] * 4, 4)}, 0.0),
+        ({"even": ([4.0] * 3, 6), "uneven": ([1.0, 9.0, 1.0], 6)}, 0.01),
+        ({"few": ([4.0, 4.0], 2), "many": ([4.0, 4.0], 16)}, 0.3),
+        ({"two": ([4.0, 4.0], 1), "one": ([8.0], 1)}, 0.1),
+    ],
+    _other_pipelines,
+)
+def better_pipeline(plans: Pipelines, extra_s: float) -> Mistakes:
+    """Compares ``answer(plans, extra_s)`` with the fastest of the pipelines, and the bubble of each."""
+    right = _right_pipeline(plans, extra_s)
+    bubbles = right["bubbles"]
+    uncut = {name: ([m * seconds for seconds in stages], m) for name, (stages, m) in plans.items()}
+
+    def of(bubble: Callable[[Sequence[float], int], float]) -> dict[str, dict[str, float]]:
+        each = {name: ([one / m + extra_s for one in stages], m) for name, (stages, m) in plans.items()}
+        return {"bubbles": {name: bubble(*stages) for name, stages in each.items()}}
+
+    least = min(bubbles, key=bubbles.__getitem__)
+    yield right | {"fastest": least}, "The plan with the least bubble need not have the fastest step: compare seconds."
+    yield {"bubbles": {name: 1 - bubble for name, bubble in bubbles.items()}}, "That is the share in which they work."
+    yield {"bubbles": _right_pipeline(plans, 0.0)["bubbles"]}, "Each microbatch takes extra_s more, in every stage."
+    yield {"bubbles": _right_pipeline(uncut, extra_s)["bubbles"]}, "A microbatch takes a part of a stage's seconds."
+    yield of(lambda each, m: (len(each) - 1) / (m + len(each) - 1)), "That is right only where all stages are equal."
+    yield of(lambda each, m: 1 - mean(each) / max(each)), "The last stage has nothing to do before the first result."
+    yield of(lambda each, m: 1 - 1 / len(each)), "Stages work at the same time, on different microbatches."
+    yield None, "The first microbatch takes all stages; then one more is done whenever the slowest stage has done one."
 
 
 def _other_plans(random: Random) -> tuple[float, Plans]:

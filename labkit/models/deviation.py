@@ -108,7 +108,7 @@ class DeviationGAN(Model):
     starts (at the identity), whether gradients of translator and discriminator reach the encoder (no), which norm the
     deviation is measured in (L1), its weight (1), on which domain it acts (the one that is translated), the
     autoencoder's normalisation (none), and the learning rates. The defaults are those that worked on the fruit at
-    64 x 64 pixels with ngf=16, ndf=16, blocks=3. Notebook 07 has a small study of them on photographs.
+    64 x 64 pixels with ngf=16, ndf=16, blocks=3. examples/photographs.py is a small study of them on photographs.
 
     `labkit.settings.DeviationGANSettings` has the arguments. Four of them undo one change of the article each:
     ``translators=2`` adds T_B and D_B for B to A, ``autoencoders=2`` has one for A and another for B,

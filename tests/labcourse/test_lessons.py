@@ -1,12 +1,10 @@
 """The lessons' helpers: a step that keeps gradients computes the same, and tables and answers hold."""
 
-from types import SimpleNamespace
-
 import torch
 from apart import Alone
 
 import labkit
-from labcourse import RecordGradients, module_flops, work_by_player
+from labcourse import RecordGradients, module_flops, passes
 from labkit.measure import step_flops
 
 
@@ -22,10 +20,10 @@ def test_a_step_that_records_computes_the_same_and_keeps_every_gradient(tiny, ba
     assert not torch.nn.modules.module._global_forward_hooks
 
 
-def test_work_is_summed_by_player():
-    ranges = {"generators forward": 3, "generators backward": 4, "discriminators judge": 2, "copies": 0}
-    operators = [SimpleNamespace(range=name, flops=flops) for name, flops in ranges.items()]
-    assert work_by_player(operators) == {"generators": 7, "discriminators": 2}
+def test_passes_are_counted_and_no_hook_stays(tiny, batch):
+    step = labkit.make_step(tiny())
+    for _ in range(2):
+        assert passes(step, *batch()) == {"G_A": 3, "G_B": 3, "D_A": 3, "D_B": 3}
 
 
 def small():
