@@ -277,13 +277,10 @@ def _some_ranks(name: str, each: Trace, most: int) -> tuple[str, Trace]:
 
 
 def _without_paths(error: LabError, traces: Mapping[str, Trace]) -> str:
-    """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
-    files, text = [rank.recording.file for each in traces.values() for rank in each.ranks.values()], str(error)
-    if len(files) == 1:
-        text = text.removeprefix(f"{files[0]}: ")
-        return f"{text[0].upper()}{text[1:]}"
-    for file in files:
-        text = text.replace(f"{file}: ", f"{file.name}: ")
+    """An error in words, with its file's name alone."""
+    text = str(error)
+    for rank in (rank for each in traces.values() for rank in each.ranks.values()):
+        text = text.replace(str(rank.recording.file), rank.recording.file.name)
     return text
 
 

@@ -48,20 +48,15 @@ io.templates.default = "plotly_white+labkit"
 
 
 def view(figure: go.Figure) -> None:
-    """Shows a figure and, folded away under it, its text alternative. A table becomes HTML, which cuts no number."""
+    """Shows a figure and, folded away under it, its text alternative. Of a table that text alone: it cuts no cell."""
     from IPython.display import HTML, display  # only notebooks need it
 
-    table = next((part for part in figure.data if isinstance(part, go.Table)), None)
-    if table is None:
-        display(figure)
+    if any(isinstance(part, go.Table) for part in figure.data):
+        meta = figure.layout.meta
+        table = meta["table"].replace("_", "_<wbr>").replace("<td>", '<td style="text-align: left">')  # may be broken
+        display(HTML(f"<p>{figure.layout.title.text}</p>{table}<p>{html.escape(meta['text'])}</p>"))
     else:
-        cells = pandas.DataFrame(dict(zip(table.header.values, table.cells.values, strict=True)))
-        shown = cells.to_html(index=False, border=0, escape=False).replace("_", "_<wbr>")  # long names may be broken
-        alone = r"<tr>\s*(?:<td></td>\s*)+<td>(.+)</td>\s*(?:<td></td>\s*)+</tr>"  # a note takes the whole row
-        shown = re.sub(alone, rf'<tr><td colspan="{len(table.header.values)}">\1</td></tr>', shown)
-        shown = re.sub(r"<(t[dh]\b[^>]*)", r'<\1 style="text-align: left"', shown)
-        display(HTML(f"<p>{figure.layout.title.text}</p>{shown}"))
-    display(HTML(in_words(figure)))
+        display(figure, HTML(in_words(figure)))
 
 
 def in_words(figure: go.Figure) -> str:
@@ -119,7 +114,7 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
     """A table of texts as a figure.
 
     Args:
-        cells: HTML, under the columns' names.
+        cells: texts, under the columns' names.
         widths: of the columns, relative to one another. None makes all as wide.
     """
     parts = np.array(widths or [1] * len(cells.columns))
@@ -128,8 +123,8 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
         max(ceil(len(cell) / width) for cell, width in zip(row, characters, strict=True)) for row in cells.values
     )
     look = dict(fill_color=CLEAR, line_color=FAINT, align="left", height=26)
-    header = dict(values=[f"<b>{name}</b>" if name else "" for name in cells], **look)
-    columns = dict(values=cells.T.values.tolist(), **look)
+    header = dict(values=[f"<b>{escaped(name)}</b>" if name else "" for name in cells], **look)
+    columns = dict(values=cells.map(escaped).T.values.tolist(), **look)
     figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=list(parts)))
     return figure.update_layout(height=190 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
 

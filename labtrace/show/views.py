@@ -22,6 +22,8 @@ from labtrace.show.most_time import most_time
 from labtrace.show.timeline import LOOKS, PROCESSOR, players, timeline
 from labtrace.trace import Trace
 
+MOST_NAMES = 12  # that are drawn of each recording
+
 
 def _plain(colours: Mapping[str, str]) -> Looks:
     """Series that are named in the legend as in the table, without hatching."""
@@ -87,8 +89,7 @@ class Bars:
         value: the column with the lengths of the bars, which are shares or microseconds.
         axis: the title of the axis, with {} for the unit.
         place: the column with the labels of the bars. "recording" stacks all bars of a recording. Others have a panel
-            for each recording.
-        first: draw this many rows of each recording and, in panels, number them. None draws all.
+            for each recording, and of bars by "name" only the first are drawn, and numbered.
     """
 
     title: str
@@ -98,20 +99,19 @@ class Bars:
     value: str = "share_of_wall"
     axis: str = "{} of the wall time"
     place: str = "recording"
-    first: int | None = None
 
     def __call__(self, traces: Traces, **settings: Any) -> go.Figure:
         lacking: dict[str, str] = {}
         with warnings.catch_warnings(record=True) as doubts:  # each names its file
             warnings.simplefilter("always", ReplayWarning)
             table = joined(traces, lambda trace: self.table(trace, **settings), lacking)
-        if self.first:
-            table = table.groupby("recording", sort=False).head(self.first)
-        stacked = self.place == "recording"
+        stacked, by_name = self.place == "recording", self.place == "name"
+        if by_name:
+            table = table.groupby("recording", sort=False).head(MOST_NAMES)
         place = table[self.place].astype(str).map(style.label)
         if "mark" in table:
             place += table["mark"]
-        if self.first and not stacked:
+        if by_name:
             place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
         drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
         if self.series:
@@ -137,13 +137,9 @@ class Bars:
 
 def summary(traces: Traces) -> go.Figure:
     """The bottleneck of each recording, the reasons and the numbers: a table with a column for each recording."""
-    table = joined(traces, Trace.summary)
-    cells = readable(table).set_index("recording").map(style.escaped)
-    cells.iloc[:, 0] = "<b>" + cells.iloc[:, 0] + "</b>"
-    cells = cells.T.reset_index(names="").rename(columns=style.escaped)
-    return finish(
-        style.table_of(cells), "What bounds each recording (first remedy and costs: SIMULATED)", traces, table
-    )
+    cells = readable(joined(traces, Trace.summary)).set_index("recording").T.reset_index(names="")
+    title = "What bounds each recording (first remedy and costs: SIMULATED)"
+    return finish(style.table_of(cells), title, traces, cells)
 
 
 def _steps(trace: Trace) -> pandas.DataFrame:
@@ -162,7 +158,8 @@ def _communication(trace: Trace) -> pandas.DataFrame:
 
 def _ranges(trace: Trace) -> pandas.DataFrame:
     table = trace.ranges()
-    table = table.assign(us=table["us_per_step"].fillna(table["total_us"]), series=players(table["range"]))
+    name, us = table["range"], table["us_per_step"].fillna(table["total_us"])
+    table = table.assign(name=name, us=us, series=players(name))
     return table.sort_values("us", ascending=False, kind="stable")
 
 
@@ -174,16 +171,11 @@ def _remedies(trace: Trace) -> pandas.DataFrame:
 
 def _achieved(trace: Trace) -> pandas.DataFrame:
     table = trace.achieved().sort_values("us", ascending=False, kind="stable")
-    rates = table["tflop_per_s"].map(lambda rate: _rate(rate, "TFLOP/s", "GFLOP/s"), na_action="ignore").fillna("")
+    rates = table["tflop_per_s"].map("{:,.3g} TFLOP/s ".format, na_action="ignore").fillna("")
     rates += table["share_of_peak"].map("({:.0%}) ".format, na_action="ignore").fillna("")
-    rates += table["gb_per_s"].map(lambda rate: _rate(rate, "GB/s", "MB/s"), na_action="ignore").fillna("")
+    rates += table["gb_per_s"].map("{:,.3g} GB/s ".format, na_action="ignore").fillna("")
     rates += table["share_of_memory_peak"].map("({:.0%}) ".format, na_action="ignore").fillna("")
-    place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
-    return table.assign(text=rates, place=place)
-
-
-def _rate(rate: float, unit: str, thousandth: str) -> str:
-    return f"{rate:,.1f} {unit} " if rate >= 1 else f"{1e3 * rate:,.1f} {thousandth} "
+    return table.assign(text=rates, name=table["name"].str.removeprefix("aten::") + " " + table["inputs"])
 
 
 VIEWS: dict[str, Callable[..., go.Figure]] = {
@@ -232,7 +224,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         value="us",
         axis="sum of the gaps, {}",
         place="name",
-        first=10,
     ),
     "kernels": Bars(
         title="The kernels and memory operations that took most time",
@@ -242,7 +233,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         value="total_us",
         axis="sum of durations, {}",
         place="name",
-        first=10,
     ),
     "timeline": timeline,
     "communication": Bars(
@@ -258,8 +248,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         series="series",
         value="us",
         axis="{} a step on the host, or in all where no step is marked",
-        place="range",
-        first=15,
+        place="name",
     ),
     "operators": Bars(
         title="Operators and CUDA calls by their own time on the host",
@@ -269,15 +258,13 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         value="self_us",
         axis="own time, {} in all",
         place="name",
-        first=12,
     ),
     "achieved": Bars(
         title="The most expensive convolutions, matrix products and normalisations by shapes, and their rates",
         table=_achieved,
         looks={"us": ("", style.KERNEL, "")},
         axis="{}, all calls together (%: of the GPU's peak, where it is known)",
-        place="place",
-        first=12,
+        place="name",
     ),
     "hta": hta,
 }

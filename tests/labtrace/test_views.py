@@ -65,7 +65,8 @@ def test_every_figure_says_its_subject_and_the_stamps(view, two_streams, one_ker
     text = figure.layout.meta["text"]
     assert text.startswith(title.replace("<br>", " ")) and text.endswith(f"{stamps}.")
     assert text in html.unescape(in_words(figure)) and figure.layout.meta["table"] in in_words(figure)
-    assert {row["recording"] for row in told(figure)} <= {"two", "one"} and "two" in told(figure)[0].values()
+    if view != "summary":
+        assert {row["recording"] for row in told(figure)} <= {"two", "one"} and "two" in told(figure)[0].values()
     if view not in ("summary", "hta"):  # a table has no axes, and shows everything
         for bar in figure.data:
             assert bar.hovertemplate or all(bar.hovertext)
@@ -159,7 +160,7 @@ def test_the_summary_is_a_table_with_a_column_for_each_recording(two_streams, on
     labels, two, one = figure.data[0].cells["values"]
     assert figure.data[0].header["values"] == ("", "<b>two</b>", "<b>one</b>")
     two, one = dict(zip(labels, two, strict=True)), dict(zip(labels, one, strict=True))
-    assert two["bound by"] == "<b>host</b>" and "37%" in two["why"]
+    assert two["bound by"] == "host" and "37%" in two["why"]
     assert two["wall µs"] == "600.0" and two["idle of wall"] == "36.7%"
     assert one["host wait of idle"] == "n/a", "as it was never idle"
     wide = show.trace(two_streams, "summary").layout.height
@@ -218,7 +219,7 @@ def test_only_the_first_kernels_are_drawn(load):
     for number in range(30):
         trace.launch(number * 100, number * 100 + 10, 90 - number, name=f"kernel {number}")
     figure = show.trace(load(trace), "kernels")
-    assert [row["name"] for row in told(figure)] == [f"kernel {number}" for number in range(10)]
+    assert [row["name"] for row in told(figure)] == [f"kernel {number}" for number in range(12)]
 
 
 def test_small_numbers_are_not_shown_as_zero():
