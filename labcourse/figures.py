@@ -298,7 +298,7 @@ def queue_widget() -> ipywidgets.VBox:
     toggles = ipywidgets.ToggleButtons
     controls = {
         "host_us": slider("host, µs a launch", 10, 2, 20, 1),
-        "kernel_us": slider("kernel, µs", 8, 1, 30, 1),
+        "kernel_us": slider("kernel, µs", 4, 1, 30, 1),
         "streams": toggles(options=[("one stream", 1), ("two streams", 2)]),
         "graph": toggles(options=[("launch by launch", False), ("as a CUDA graph", True)]),
     }

@@ -20,7 +20,7 @@ ALL = "all, side by side"
 PERFETTO = 'To see single events, choose "Open trace file" at <a href="https://ui.perfetto.dev">ui.perfetto.dev</a>: '
 
 
-def trace_explorer(traces: Traces) -> ipywidgets.VBox:
+def trace_explorer(traces: Traces, view: str = "temporal") -> ipywidgets.VBox:
     """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
 
     You can look at one recording or at all; `Trace.steps` makes a part of one. The timeline has a slider for its
@@ -28,6 +28,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
 
     Args:
         traces: a trace, or traces by name, as `labtrace.show.trace` takes them.
+        view: the one that is shown first.
 
     Raises:
         LabError: there is no trace.
@@ -37,7 +38,7 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
     times = dict(readout_format=",.0f", continuous_update=False, **WIDE)
     controls = {
         "recording": ipywidgets.Dropdown(options=names, description="recording", **WIDE),
-        "view": ipywidgets.Dropdown(options=list(VIEWS), description="figure", **WIDE),
+        "view": ipywidgets.Dropdown(options=list(VIEWS), value=view, description="figure", **WIDE),
         "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
         "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),
     }
