@@ -237,7 +237,7 @@ def scaling_widget(gradients: Mapping[str, Tensor]) -> ipywidgets.VBox:
     return controlled(functools.partial(scaling_figure, gradients), {"exponent": exponent})
 
 
-def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, graph: bool = False) -> go.Figure:
+def queue_figure(host_us: float = 10, kernel_us: float = 4, streams: int = 1, graph: bool = False) -> go.Figure:
     """The launch queue, SIMULATED: a timeline of host and GPU, and the length of the queue.
 
     Args:

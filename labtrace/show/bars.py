@@ -81,25 +81,13 @@ def each_rank(traces: Traces) -> dict[str, Rank]:
     }
 
 
-def joined(
-    traces: Traces, of_trace: Callable[[Trace], pandas.DataFrame], lacking: dict[str, str] | None = None
-) -> pandas.DataFrame:
-    """The tables of all traces below one another, with the rank's name in figures in the first column, `recording`.
-
-    A trace that does not have the table raises its error, or, if another one has it, puts the error into `lacking`.
-    """
-    tables, traces = [], by_name(traces)
-    for name, trace in traces.items():
-        try:
-            table = of_trace(trace)
-        except LabError as error:
-            if lacking is None or len(lacking) == len(traces) - 1:
-                raise
-            first = next(iter(trace.ranks.values()))
-            lacking[name] = str(error).removeprefix(f"{first.recording.file}: ")  # the name is enough
-        else:
-            table.insert(0, "recording", table["rank"].map(rank_names(name, trace)))
-            tables.append(table)
+def joined(traces: Traces, of_trace: Callable[[Trace], pandas.DataFrame]) -> pandas.DataFrame:
+    """The tables of all traces below one another, with the rank's name in figures in the first column, `recording`."""
+    tables = []
+    for name, trace in by_name(traces).items():
+        table = of_trace(trace)
+        table.insert(0, "recording", table["rank"].map(rank_names(name, trace)))
+        tables.append(table)
     return pandas.concat(tables, ignore_index=True)
 
 

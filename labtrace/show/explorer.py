@@ -9,7 +9,7 @@ import ipywidgets
 import plotly.graph_objects as go
 
 from labtrace.errors import LabError
-from labtrace.show.bars import Traces, by_name, each_rank
+from labtrace.show.bars import Traces, by_name
 from labtrace.show.hta import TABLES
 from labtrace.show.style import escaped
 from labtrace.show.timeline import length_us
@@ -17,11 +17,10 @@ from labtrace.show.views import VIEWS, trace
 from labtrace.show.widgets import WIDE, controlled
 
 ALL = "all, side by side"
-PERFETTO = 'To see single events, choose "Open trace file" at <a href="https://ui.perfetto.dev">ui.perfetto.dev</a>: '
 
 
 def trace_explorer(traces: Traces, view: str = "temporal") -> ipywidgets.VBox:
-    """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
+    """A menu of recordings and a menu of views, above the figure.
 
     You can look at one recording or at all; `Trace.steps` makes a part of one. The timeline has a slider for its
     interval, and HTA's tables have a menu. Where a view needs events that are missing, the figure names them.
@@ -57,7 +56,4 @@ def trace_explorer(traces: Traces, view: str = "temporal") -> ipywidgets.VBox:
             title = "<br>".join(map(escaped, textwrap.wrap(str(error), 80)))
             return go.Figure(layout=dict(title=title, meta={"text": str(error)}))
 
-    files = {name: rank.recording.file.resolve() for name, rank in each_rank(recordings).items()}
-    named_files = "; ".join(escaped(f"{name}: {file}") for name, file in files.items())
-    box = controlled(draw, controls)
-    return ipywidgets.VBox([*box.children, ipywidgets.HTML(PERFETTO + named_files)])
+    return controlled(draw, controls)

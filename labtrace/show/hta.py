@@ -67,16 +67,16 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
         except Exception as error:  # HTA raises nearly anything
             what = f"HTA fails in the table {table!r} of {name} ({type(error).__name__}: {str(error)[:200]})"
             raise LabError(needs(error, "this view") or f"{what}. {WAYS_OUT}") from error
-        compared = pandas.DataFrame(rows, columns=["recording", "HTA's name", "HTA", "labtrace"])
-        compared = compared.astype({"HTA": float, "labtrace": float})
+        numbers = {"HTA": float, "labtrace": float}
+        compared = pandas.DataFrame(rows, columns=["recording", "HTA's name", *numbers]).astype(numbers)
         compared["recording"] = compared["recording"].map(rank_names(name, trace)).fillna(f"{name}, all ranks")
         differs = ~np.isclose(compared["HTA"], compared["labtrace"], AGREE, 0.01, equal_nan=True)
         ratio = (compared["HTA"] / compared["labtrace"]).map("{:.3g}x".format)
         parts.append(compared.assign(difference=ratio.where(differs, "")))
         if differs.any():
-            reasons += [*REASONS.get(table, ()), *_reasons(analysis, trace)]
+            reasons += [REASONS.get(table, ""), *_reasons(analysis, trace)]
     joined = pandas.concat(parts, ignore_index=True)
-    notes = [". ".join(dict.fromkeys(reasons))] if reasons else []
+    notes = [". ".join(filter(None, dict.fromkeys(reasons)))] if reasons else []
     shown = pandas.concat([readable(joined), pandas.DataFrame({"HTA's name": notes})]).fillna("")
     figure = table_of(shown, widths=(2, 6, 1.5, 1.5, 1.5))
     return finish(figure, f"HTA's table {table!r} beside labtrace's numbers", traces, joined, notes)
@@ -96,17 +96,16 @@ def analysis_of(trace: Trace) -> TraceAnalysis:
 
 def _reasons(analysis: TraceAnalysis, trace: Trace) -> Iterator[str]:
     """Why HTA's numbers of any table may differ, as far as this recording and these settings give reason."""
-    waits = analysis.t.symbol_table.get_sym_id_map().get("cuda_sync", -1)
     for number, rank in trace.ranks.items():
         events, kernels = analysis.t.traces[number], rank.kernels
-        on_gpu = events[events["stream"] != -1]
+        on_gpu, last = events[events["stream"] != -1], kernels["step"].max() if len(rank.steps) > 1 else np.nan
         if trace.only_steps:
             yield "HTA always reads the whole recording"
-        elif (on_gpu["iteration"] == kernels["step"].max()).sum() < (kernels["step"] == kernels["step"].max()).sum():
+        elif (on_gpu["iteration"] == last).sum() < (kernels["step"] == last).sum():
             yield "HTA leaves out the last step, unless include_last_profiler_step=True is given"
         if (events["ts"] % 1 == 0).all() and (kernels["begin"] % 1 != 0).any():
             yield "HTA rounds to whole microseconds, unless HTA_DISABLE_NS_ROUNDING=1 is set before it is loaded"
-        if (on_gpu["cat"] == waits).any():
+        if (on_gpu["cat"] == analysis.t.symbol_table.get_sym_id_map().get("cuda_sync", -1)).any():
             yield "HTA counts waits on a stream (cuda_sync) as work"
         if kernels["call_begin"].isna().any():
             yield "HTA leaves out kernels whose launch is not in the trace"
@@ -187,11 +186,8 @@ TABLES: dict[str, Callable[[TraceAnalysis, Mapping[int, Rank]], Rows]] = {
     "overlap": _overlap,
 }
 REASONS = {  # of single tables
-    "kernel types": ["In this table HTA cuts each interval to whole microseconds, whatever its settings"],
-    "idle": ["HTA gives a whole gap to host_wait if the next call began in it"],
-    "launches": [
-        "HTA knows the launches of cudaLaunchKernel, cudaLaunchKernelExC, cudaMemcpyAsync and cudaMemsetAsync, and not "
-        "those of cuLaunchKernel or of a CUDA graph"
-    ],
-    "queue": ["HTA's mean is over the changes of the queue, labtrace's over the time from the first launch on"],
+    "kernel types": "In this table HTA cuts each interval to whole microseconds, whatever its settings",
+    "idle": "HTA gives a whole gap to host_wait if the next call began in it",
+    "launches": "HTA does not know launches by cuLaunchKernel, nor those of a CUDA graph",
+    "queue": "HTA's mean is over the changes of the queue, labtrace's over the time from the first launch on",
 }

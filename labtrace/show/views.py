@@ -69,8 +69,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
 
     Raises:
         LabError: there is no such view.
-        TraceError: no trace has the events that the view needs, such as GPU activity. If only some lack them, the
-            figure says which.
+        TraceError: a trace lacks the events that the view needs, such as GPU activity. The message names its file.
     """
     check_known("view", view, VIEWS)
     return VIEWS[view](by_name(traces), **settings)
@@ -87,7 +86,7 @@ class Bars:
         series: the column that says which of the series a row belongs to. Without it, the series are columns of the
             table.
         value: the column with the lengths of the bars, which are shares or microseconds.
-        axis: the title of the axis, with {} for the unit.
+        axis: the title of the axis, with {} for the unit. By default a share of the wall time, or a sum of durations.
         place: the column with the labels of the bars. "recording" stacks all bars of a recording. Others have a panel
             for each recording, and of bars by "name" only the first are drawn, and numbered.
     """
@@ -97,14 +96,13 @@ class Bars:
     looks: Looks
     series: str = ""
     value: str = "share_of_wall"
-    axis: str = "{} of the wall time"
+    axis: str = ""
     place: str = "recording"
 
     def __call__(self, traces: Traces, **settings: Any) -> go.Figure:
-        lacking: dict[str, str] = {}
         with warnings.catch_warnings(record=True) as doubts:  # each names its file
             warnings.simplefilter("always", ReplayWarning)
-            table = joined(traces, lambda trace: self.table(trace, **settings), lacking)
+            table = joined(traces, lambda trace: self.table(trace, **settings))
         stacked, by_name = self.place == "recording", self.place == "name"
         if by_name:
             table = table.groupby("recording", sort=False).head(MOST_NAMES)
@@ -125,21 +123,21 @@ class Bars:
             raise LabError(f"{self.title}: no row of the table for {', '.join(missing)}.")
         shares = "share" in (self.value if self.series else next(iter(self.looks)))
         unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
-        axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
+        own = self.axis or ("{} of the wall time" if shares else "sum of durations, {}")
+        axis = ". ".join([own.format(unit), *map(style.escaped, notes)])
         figure = bars(drawn.assign(value=drawn["value"] / unit_us), self.looks, axis)
         if shares:
             figure.update_xaxes(tickformat=".1~%")
         figure.update_traces(textposition="inside" if stacked else "auto", insidetextanchor="middle", textangle=0)
         figure.update_layout(uniformtext=dict(minsize=9, mode="hide"))  # names that do not fit into their bars
-        notes += [f"{name}: {why}" for name, why in lacking.items()] + [str(doubt.message) for doubt in doubts]
+        notes += [str(doubt.message) for doubt in doubts]
         return finish(figure, self.title, traces, table, notes)
 
 
 def summary(traces: Traces) -> go.Figure:
     """The bottleneck of each recording, the reasons and the numbers: a table with a column for each recording."""
     cells = readable(joined(traces, Trace.summary)).set_index("recording").T.reset_index(names="")
-    title = "What bounds each recording (first remedy and costs: SIMULATED)"
-    return finish(style.table_of(cells), title, traces, cells)
+    return finish(style.table_of(cells), "What bounds each recording (first remedy, costs: SIMULATED)", traces, cells)
 
 
 def _steps(trace: Trace) -> pandas.DataFrame:
@@ -198,7 +196,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         title="Largest possible speed-up if one cause disappears (for kernels: takes half its time): SIMULATED",
         table=_remedies,
         looks={"share_of_wall": ("", style.HOST, "")},
-        axis="{} of the wall time that would be gone",
         place="cause",
     ),
     "steps": Bars(
@@ -222,7 +219,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         looks=CAUSES,
         series="kind",
         value="us",
-        axis="sum of the gaps, {}",
         place="name",
     ),
     "kernels": Bars(
@@ -231,7 +227,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         looks=ACTIVITIES,
         series="kind",
         value="total_us",
-        axis="sum of durations, {}",
         place="name",
     ),
     "timeline": timeline,
@@ -239,7 +234,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         title="How long each rank waited for the others",
         table=_communication,
         looks=COMMUNICATION,
-        axis="{} of the recording",
     ),
     "ranges": Bars(
         title="The ranges that took most of the host's time",
