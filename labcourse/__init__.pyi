@@ -15,6 +15,7 @@ from labcourse.figures import queue_widget as queue_widget
 from labcourse.figures import ring_figure as ring_figure
 from labcourse.figures import roofline_figure as roofline_figure
 from labcourse.figures import scaling_widget as scaling_widget
+from labcourse.hta_figures import figure_again as figure_again
 from labcourse.ledger import Ledger as Ledger
 from labcourse.ledger import scores as scores
 from labcourse.lessons import RecordGradients as RecordGradients

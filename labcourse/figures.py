@@ -237,7 +237,7 @@ def scaling_widget(gradients: Mapping[str, Tensor]) -> ipywidgets.VBox:
     return controlled(functools.partial(scaling_figure, gradients), {"exponent": exponent})
 
 
-def queue_figure(host_us: float = 10, kernel_us: float = 8, streams: int = 1, graph: bool = False) -> go.Figure:
+def queue_figure(host_us: float = 10, kernel_us: float = 4, streams: int = 1, graph: bool = False) -> go.Figure:
     """The launch queue, SIMULATED: a timeline of host and GPU, and the length of the queue.
 
     Args:
@@ -298,7 +298,7 @@ def queue_widget() -> ipywidgets.VBox:
     toggles = ipywidgets.ToggleButtons
     controls = {
         "host_us": slider("host, µs a launch", 10, 2, 20, 1),
-        "kernel_us": slider("kernel, µs", 8, 1, 30, 1),
+        "kernel_us": slider("kernel, µs", 4, 1, 30, 1),
         "streams": toggles(options=[("one stream", 1), ("two streams", 2)]),
         "graph": toggles(options=[("launch by launch", False), ("as a CUDA graph", True)]),
     }

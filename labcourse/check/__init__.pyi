@@ -9,6 +9,8 @@ from labcourse.check.notebook_02 import busy_share as busy_share
 from labcourse.check.notebook_02 import recorded as recorded
 from labcourse.check.notebook_03 import busy as busy
 from labcourse.check.notebook_03 import idle_by_cause as idle_by_cause
+from labcourse.check.notebook_03 import idle_per_step as idle_per_step
+from labcourse.check.notebook_03 import stream_empty as stream_empty
 from labcourse.check.notebook_03 import who_launched as who_launched
 from labcourse.check.notebook_03b import diagnose as diagnose
 from labcourse.check.notebook_03b import diagnose_recorded as diagnose_recorded

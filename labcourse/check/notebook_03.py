@@ -1,18 +1,28 @@
-"""Checks of notebook 03: busy time, idle time, who launched a kernel."""
+"""Checks of notebook 03: busy and idle time, who launched a kernel, HTA's idle time of a step, a time on a timeline."""
 
 from __future__ import annotations
 
+import functools
+import json
+import logging
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 from pandas import DataFrame
 
 from labcourse.check.answers import Mistakes, ask, cases, exercise, expect, formula
+from labcourse.shipped import public_trace
 from labtrace.events import intervals
 from labtrace.events.gaps import find_gaps
+
+if TYPE_CHECKING:
+    from hta.trace_analysis import TraceAnalysis
 
 Kernels = tuple[str, list[float], list[float], str]  # in words, begins and ends, and a hint
 INSIDE = "A kernel that ends before one that began earlier adds nothing: keep the latest end so far (max)."
@@ -181,3 +191,84 @@ def who_launched(operators: DataFrame, calls: DataFrame, kernels: DataFrame) -> 
         "The operators are right, and the kernels exchanged: only the correlation tells.",
     )
     yield None, "Find the call with the kernel's correlation, and then the innermost operator that runs at its begin."
+
+
+Kernel = tuple[int, int, int]  # begin, end, stream
+
+
+@functools.cache
+def _recorded(steps: int, kernels: tuple[Kernel, ...], marked: bool) -> TraceAnalysis:
+    """HTA's analysis of a recording of equal steps of a millisecond, with HTA's defaults.
+
+    Where steps are `marked` on the GPU, too, HTA keeps the last one's first kernel, launched before that mark.
+    """
+    from hta.trace_analysis import TraceAnalysis
+
+    host, gpu, events = {"ph": "X", "pid": 1, "tid": 1}, {"ph": "X", "pid": 0}, list[dict]()
+    for number, (begin, end, stream) in [(n, kernel) for n in range(steps) for kernel in kernels]:
+        at, link = 1000 * number, {"correlation": 40_000 + len(events)}
+        if begin == kernels[0][0]:
+            name = f"ProfilerStep#{number + 7}"
+            events.append(host | {"cat": "user_annotation", "name": name, "ts": at, "dur": 990})
+            on_gpu = gpu | {"cat": "gpu_user_annotation", "name": name, "ts": at + begin, "dur": 900, "tid": stream}
+            events += [on_gpu] * marked
+        call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + begin - 8, "dur": 5, "args": link}
+        work = {"cat": "kernel", "name": "gemm", "ts": at + begin, "dur": end - begin, "tid": stream}
+        events += [host | call, gpu | work | {"args": link | {"stream": stream, "device": 0}}]
+    logging.getLogger("hta").setLevel(logging.ERROR)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "steps.json")
+        file.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+        return TraceAnalysis(trace_files={0: str(file)}, trace_dir="")
+
+
+def _idle_us(steps: int, kernels: tuple[Kernel, ...], marked: bool) -> float:
+    """Of a step that HTA kept whole: of several steps it leaves out the last one."""
+    table = _recorded(steps, kernels, marked).get_temporal_breakdown(visualize=False)
+    return float(table["idle_time(us)"].item()) / max(1, steps - 1)
+
+
+def _other_steps(random: Random) -> tuple[int, tuple[Kernel, ...], bool]:
+    """Kernels of a step on two streams, of which some overlap, to `idle_per_step`."""
+    begins = sorted(random.sample(range(10, 700, 20), 6))
+    kernels = tuple((one, one + random.randrange(10, 90), random.choice((7, 20))) for one in begins)
+    return random.randrange(1, 7), kernels, random.random() < 0.5
+
+
+ONE_STREAM = ((10, 200, 7), (300, 400, 7), (500, 700, 7))
+TWO_STREAMS = ((10, 300, 7), (200, 400, 20), (600, 650, 7), (700, 720, 7))
+
+
+@formula(
+    _idle_us,
+    [(4, ONE_STREAM, True), (4, TWO_STREAMS, False), (2, TWO_STREAMS, True), (1, ONE_STREAM, False)],
+    _other_steps,
+    lambda *case: (_recorded(*case),),
+)
+def idle_per_step(steps: int, kernels: tuple[Kernel, ...], marked: bool) -> Mistakes:
+    """Compares ``answer(analysis)`` with HTA's idle time over the number of steps that HTA kept whole."""
+    analysis, whole = _recorded(steps, kernels, marked), max(1, steps - 1)
+    table, us = analysis.get_temporal_breakdown(visualize=False), _idle_us(steps, kernels, marked) * whole
+    kept = "A step counts if HTA kept more than half as many of its kernels as of the step with the most."
+    yield us / len(analysis.get_profiler_steps()), f"You counted each step that HTA lists. {kept}"
+    yield us / steps, f"You counted all recorded steps. {kept}"
+    yield us, "That is the idle time of all steps that HTA kept: divide by how many these are."
+    of_streams = analysis.get_idle_time_breakdown(visualize=False)[0]["idle_time"].sum()
+    yield of_streams / whole, "The streams' idle times do not add up: while one is idle, another is busy."
+    yield table["idle_time_pctg"].item(), "That is a share in percent: microseconds are asked for."
+    yield table["kernel_time(us)"].item() / whole, "kernel_time(us) is the wall time: idle_time(us) is a part of it."
+    yield None, f"Divide idle_time(us) of get_temporal_breakdown by the steps. {kept}"
+
+
+@exercise(again=False)
+def stream_empty(answer: Callable[[], float]) -> None:
+    """Asks when the long gap in step 6 of "resnet50_workers0" begins, in ms since the first event, within 1 ms."""
+    gaps = public_trace("resnet50_workers0").gaps(5).sort_values("begin_us")  # each step waits for its pictures once
+    begins, took = gaps["begin_us"].to_numpy() / 1e3, gaps["us"].to_numpy() / 1e3
+    found = {begins[0] + took[0]: "There the next kernel begins, and the gap ends.", took[0]: "That is how long it is."}
+    found |= dict.fromkeys(begins[1:], "That is the gap of a later step.") | {1e3 * begins[0]: "Give milliseconds."}
+    mistakes = [(lambda got, _, wrong=wrong: abs(got - wrong) < 1, message) for wrong, message in found.items()]
+    otherwise = "Zoom into stream 7 until you see single kernels. Where does the last one before the gap end?"
+    got = ask(answer)
+    near = isinstance(got, int | float) and abs(got - begins[0]) < 1
+    expect(begins[0] if near else got, begins[0], mistakes, otherwise, "the gap's begin, in milliseconds")

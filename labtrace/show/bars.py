@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import pandas
 import plotly.graph_objects as go
 
-from labtrace.errors import LabError
+from labtrace.errors import ByRank, LabError
 from labtrace.events.rank import Rank
 from labtrace.events.reading import entry
 from labtrace.show.style import ABOVE, BELOW, CLEAR, EDGE, escaped, mark_simulated, panels, shortened, text_on
@@ -22,8 +21,9 @@ from labtrace.trace import Trace
 if TYPE_CHECKING:
     from hta.trace_analysis import TraceAnalysis
 
-TraceOrPath = Trace | Path | str
-Traces = TraceOrPath | Mapping[str, TraceOrPath]
+Recording = Any  # a Trace, the path of one or of a folder with one of each rank, or HTA's TraceAnalysis
+Traces = Recording | Mapping[str, Recording]
+ANALYSES: WeakKeyDictionary[Trace, TraceAnalysis] = WeakKeyDictionary()  # HTA's, of those that it has read
 Looks = Mapping[str, tuple[str, str, str]]  # of a series of bars: its name in the legend, colour and hatching
 DRAWING = ["rank", "panel", "place", "series", "value", "begin", "text", "mark"]  # columns that say how to draw a row
 
@@ -36,8 +36,8 @@ def by_name(traces: Traces) -> dict[str, Trace]:
     """Traces by name. A single trace is named after its file.
 
     Args:
-        traces: a `labtrace.Trace`, the path of a trace or of a folder with one of each rank, or several of these by
-            name.
+        traces: a `labtrace.Trace`, the path of a trace or of a folder with one of each rank, HTA's `TraceAnalysis`,
+            or several of these by name.
 
     Raises:
         LabError: there is none, or something else.
@@ -49,38 +49,21 @@ def by_name(traces: Traces) -> dict[str, Trace]:
     return {next(iter(trace.ranks.values())).recording.file.name: trace}
 
 
-def _opened(recording: Any) -> Trace:
+def _opened(recording: Recording) -> Trace:
     if isinstance(recording, Trace):
         return recording
     if isinstance(recording, Path | str):
         return Trace(recording)
+    if type(recording).__name__ == "TraceAnalysis":  # HTA need not be installed
+        files = {number: Trace(file) for number, file in recording.t.trace_files.items()}
+        trace = next(iter(files.values()))
+        trace.ranks = ByRank({number: next(iter(one.ranks.values())) for number, one in sorted(files.items())})
+        ANALYSES[trace] = recording
+        return trace
     raise LabError(
         f"{recording!r:.80} is no trace: give a labtrace.Trace, the path of a trace or of a folder of them, or several "
         "of these by name: {'mine': labtrace.Trace(path)}."
     )
-
-
-@functools.lru_cache(8)  # recordings
-def analysis_of(trace: Trace) -> TraceAnalysis:
-    """HTA's analysis of a trace's files, with HTA's defaults.
-
-    Raises:
-        LabError: HTA is not installed, or fails in reading the trace.
-    """
-    files = {number: str(rank.recording.file) for number, rank in trace.ranks.items()}
-    logging.getLogger("hta").setLevel(logging.ERROR)
-    print("HTA is reading the trace ...", flush=True)
-    try:
-        from hta.trace_analysis import TraceAnalysis
-
-        return TraceAnalysis(trace_files=files, trace_dir="")
-    except ImportError as error:
-        raise LabError(f"{error}. HTA is the package traceinsight: pip install traceinsight") from error
-    except Exception as error:  # HTA raises nearly anything
-        raise LabError(
-            f"HTA cannot read {', '.join(files.values())} ({type(error).__name__}: {str(error)[:200]}). labtrace's own "
-            "views of this trace do not need HTA. With pandas 3, HTA 0.6.1 fails on some traces: pip install 'pandas<3'"
-        ) from error
 
 
 def rank_names(name: str, trace: Trace) -> dict[int, str]:
@@ -98,25 +81,13 @@ def each_rank(traces: Traces) -> dict[str, Rank]:
     }
 
 
-def joined(
-    traces: Traces, of_trace: Callable[[Trace], pandas.DataFrame], lacking: dict[str, str] | None = None
-) -> pandas.DataFrame:
-    """The tables of all traces below one another, with the rank's name in figures in the first column, `recording`.
-
-    A trace that does not have the table raises its error, or, if another one has it, puts the error into `lacking`.
-    """
-    tables, traces = [], by_name(traces)
-    for name, trace in traces.items():
-        try:
-            table = of_trace(trace)
-        except LabError as error:
-            if lacking is None or len(lacking) == len(traces) - 1:
-                raise
-            first = next(iter(trace.ranks.values()))
-            lacking[name] = str(error).removeprefix(f"{first.recording.file}: ")  # the name is enough
-        else:
-            table.insert(0, "recording", table["rank"].map(rank_names(name, trace)))
-            tables.append(table)
+def joined(traces: Traces, of_trace: Callable[[Trace], pandas.DataFrame]) -> pandas.DataFrame:
+    """The tables of all traces below one another, with the rank's name in figures in the first column, `recording`."""
+    tables = []
+    for name, trace in by_name(traces).items():
+        table = of_trace(trace)
+        table.insert(0, "recording", table["rank"].map(rank_names(name, trace)))
+        tables.append(table)
     return pandas.concat(tables, ignore_index=True)
 
 

@@ -9,59 +9,45 @@ import ipywidgets
 import plotly.graph_objects as go
 
 from labtrace.errors import LabError
-from labtrace.show.bars import Traces, by_name, each_rank
+from labtrace.show.bars import Traces, by_name
 from labtrace.show.hta import TABLES
 from labtrace.show.style import escaped
 from labtrace.show.timeline import length_us
 from labtrace.show.views import VIEWS, trace
 from labtrace.show.widgets import WIDE, controlled
-from labtrace.trace import Trace
 
 ALL = "all, side by side"
-PERFETTO = 'To see single events, choose "Open trace file" at <a href="https://ui.perfetto.dev">ui.perfetto.dev</a>: '
 
 
-def trace_explorer(traces: Traces) -> ipywidgets.VBox:
-    """A menu of recordings, a menu of views, and the files of the recordings for Perfetto.
+def trace_explorer(traces: Traces, view: str = "temporal") -> ipywidgets.VBox:
+    """A menu of recordings and a menu of views, above the figure.
 
-    You can look at one recording or at all, at all steps or some. The timeline has a slider for its interval, and HTA's
-    tables have a menu. Steps are counted from the first recorded one, because their
-    numbers may differ between recordings. Where a view needs events that are missing, the figure names them.
+    You can look at one recording or at all; `Trace.steps` makes a part of one. The timeline has a slider for its
+    interval, and HTA's tables have a menu. Where a view needs events that are missing, the figure names them.
 
     Args:
         traces: a trace, or traces by name, as `labtrace.show.trace` takes them.
+        view: the one that is shown first.
 
     Raises:
         LabError: there is no trace.
     """
     recordings = by_name(traces)
-    steps = max(len(_steps(one)) for one in recordings.values())
-    slow = dict(continuous_update=False, **WIDE)
-    times = dict(readout_format=",.0f", **slow)
     names = [*recordings, ALL] if len(recordings) > 1 else [*recordings]
+    times = dict(readout_format=",.0f", continuous_update=False, **WIDE)
     controls = {
         "recording": ipywidgets.Dropdown(options=names, description="recording", **WIDE),
-        "first_and_last": ipywidgets.IntRangeSlider(
-            value=(1, steps), min=1, max=steps, description="recorded steps", **slow
-        ),
-        "view": ipywidgets.Dropdown(options=list(VIEWS), description="figure", **WIDE),
+        "view": ipywidgets.Dropdown(options=list(VIEWS), value=view, description="figure", **WIDE),
         "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
         "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),
     }
 
-    def draw(
-        recording: str, first_and_last: tuple[int, int], view: str, table: str, interval: tuple[float, float]
-    ) -> go.Figure:
+    def draw(recording: str, view: str, table: str, interval: tuple[float, float]) -> go.Figure:
         for name, its_view in (("table", "hta"), ("interval", "timeline")):
             controls[name].layout.display = "" if its_view == view else "none"
         settings: dict[str, Any] = {"table": table} if view == "hta" else {}
         chosen = {name: one for name, one in recordings.items() if recording in (name, ALL)}
         try:
-            if first_and_last != (1, steps):  # all steps include the events between and after them
-                chosen = {
-                    name: one.steps(*(_steps(one)[:n][-1] for n in first_and_last))  # or the last that it has
-                    for name, one in chosen.items()
-                }
             if view == "timeline":
                 percent_us = length_us(chosen) / 100
                 settings = dict(begin_us=interval[0] * percent_us, end_us=interval[1] * percent_us)
@@ -70,13 +56,4 @@ def trace_explorer(traces: Traces) -> ipywidgets.VBox:
             title = "<br>".join(map(escaped, textwrap.wrap(str(error), 80)))
             return go.Figure(layout=dict(title=title, meta={"text": str(error)}))
 
-    controls["first_and_last"].layout.display = "" if steps > 1 else "none"
-    files = {name: rank.recording.file.resolve() for name, rank in each_rank(recordings).items()}
-    named_files = "; ".join(escaped(f"{name}: {file}") for name, file in files.items())
-    box = controlled(draw, controls)
-    return ipywidgets.VBox([*box.children, ipywidgets.HTML(PERFETTO + named_files)])
-
-
-def _steps(trace: Trace) -> list[int]:
-    """The numbers of the recorded steps, or those of the first rank if there are several. Without steps, a zero."""
-    return next(iter(trace.ranks.values())).steps["step"].tolist() or [0]
+    return controlled(draw, controls)

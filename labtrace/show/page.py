@@ -32,7 +32,6 @@ table {{ border-collapse: collapse; font-size: 0.85em; display: block; overflow-
 td, th {{ padding: 0.25em 0.7em; text-align: left; vertical-align: top; border-bottom: 1px solid #8884; }}
 td:not(:last-child) {{ white-space: nowrap; }}
 details {{ margin: 0.3em 0 1.5em; }}
-.audit {{ border-left: 0.4em solid #d55e00; padding-left: 1em; }}
 @media (prefers-color-scheme: dark) {{ .figure {{ filter: invert(0.93) hue-rotate(180deg) brightness(1.3); }} }}
 </style></head><body><h1>{heading}</h1>
 {body}

@@ -9,7 +9,6 @@ import contextlib
 import copy
 import html
 import json
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -51,7 +50,6 @@ LEAST_SHARE = 0.01  # of the time: what costs or changes less is not told
 NAME = 64  # characters of a kernel's name in a table
 MOST_NAMED = 4  # kernels and gaps
 MOST_TIME = "What took most time, by name (share: of the kernels' time or of the idle time)"
-REPLAYED = re.compile(r" \(SIMULATED[,;][^)]*\)")  # how near the replay is, at the end of a verdict
 
 
 def report_text(traces: Traces) -> str:
@@ -133,17 +131,13 @@ def _whose(traces: Mapping[str, Trace], name: str) -> str:
 
 
 def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
-    """What the terminal shows, too, and the findings of the audit and the figure of the ranks."""
+    """What the terminal shows, too, and the figure of the ranks."""
     words, tables = _comparison(traces) or ("", {})
     if words:
         yield Part(words)
-    seen: set[str] = set()
     for name, each in traces.items():
+        yield from _verdicts(_whose(traces, name), each)
         yield from _findings(_whose(traces, name), each)
-        for part in _verdicts(_whose(traces, name), each):
-            replayed = "".join(REPLAYED.findall(part.strong))  # once is enough
-            yield part._replace(strong=part.strong.replace(replayed, " (SIMULATED)")) if replayed in seen else part
-            seen |= {replayed} - {""}
     for by, table in tables.items():
         if "change" in table:
             least = LEAST_SHARE * table[["before_us", "after_us"]].sum().max()
@@ -155,16 +149,12 @@ def _beginning(traces: Mapping[str, Trace]) -> Iterator[Part | str | go.Figure]:
         yield from _between_ranks(_whose(traces, name), name, each)
 
 
-def _findings(whose: str, each: Trace) -> Iterator[str]:
-    """Those of the audit, in a box."""
-    table = each.audit().query("tables != ''")
-    findings = [
-        f"<li>{html.escape(what)} ({events:,}): do not trust {html.escape(tables)}</li>"
-        for (what, tables), events in table.groupby(["what", "tables"], sort=False)["events"].sum().items()
-    ]
-    if findings:
-        heading = f"{html.escape(whose)}What this recording cannot tell:"
-        yield f'<div class="audit"><p><b>{heading}</b></p><ul>{"".join(findings)}</ul></div>'
+def _findings(whose: str, each: Trace) -> Iterator[Part]:
+    """Those of the audit that can mislead, and which tables they spoil."""
+    table = each.audit().query("tables != ''").rename(columns={"tables": "do not trust"})
+    if len(table):
+        table = table.groupby(["what", "do not trust"], sort=False)["events"].sum().reset_index()
+        yield Part(f"{whose}What this recording cannot tell", table=table)
 
 
 def _between_ranks(whose: str, name: str, each: Trace) -> Iterator[Part | str | go.Figure]:
@@ -277,13 +267,10 @@ def _some_ranks(name: str, each: Trace, most: int) -> tuple[str, Trace]:
 
 
 def _without_paths(error: LabError, traces: Mapping[str, Trace]) -> str:
-    """An error in words, without the file if there is only one, and else with its name: the page has its own title."""
-    files, text = [rank.recording.file for each in traces.values() for rank in each.ranks.values()], str(error)
-    if len(files) == 1:
-        text = text.removeprefix(f"{files[0]}: ")
-        return f"{text[0].upper()}{text[1:]}"
-    for file in files:
-        text = text.replace(f"{file}: ", f"{file.name}: ")
+    """An error in words, with its file's name alone."""
+    text = str(error)
+    for rank in (rank for each in traces.values() for rank in each.ranks.values()):
+        text = text.replace(str(rank.recording.file), rank.recording.file.name)
     return text
 
 

@@ -13,9 +13,7 @@ import html
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from math import ceil
 
-import numpy as np
 import pandas
 import plotly.graph_objects as go
 from plotly import io
@@ -38,6 +36,7 @@ PLAYERS = {
 # Kinds of GPU activity: Okabe and Ito's yellow, and a wine of Paul Tol's that goes with their palette.
 BY_KIND = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
 LINES = [*COLOURS.values(), BY_KIND["communication"], WALL]  # of runs and networks, where colours have no meaning
+TALLEST = 800  # pixels of a table
 ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
 
 _modebar = dict(bgcolor=CLEAR, color=WALL, activecolor=COLOURS["G"])
@@ -48,20 +47,15 @@ io.templates.default = "plotly_white+labkit"
 
 
 def view(figure: go.Figure) -> None:
-    """Shows a figure and, folded away under it, its text alternative. A table becomes HTML, which cuts no number."""
+    """Shows a figure and, folded away under it, its text alternative. Of a table that text alone: it cuts no cell."""
     from IPython.display import HTML, display  # only notebooks need it
 
-    table = next((part for part in figure.data if isinstance(part, go.Table)), None)
-    if table is None:
-        display(figure)
+    if any(isinstance(part, go.Table) for part in figure.data):
+        meta = figure.layout.meta
+        table = meta["table"].replace("_", "_<wbr>").replace("<td>", '<td style="text-align: left">')  # may be broken
+        display(HTML(f"<p>{figure.layout.title.text}</p>{table}<p>{html.escape(meta['text'])}</p>"))
     else:
-        cells = pandas.DataFrame(dict(zip(table.header.values, table.cells.values, strict=True)))
-        shown = cells.to_html(index=False, border=0, escape=False).replace("_", "_<wbr>")  # long names may be broken
-        alone = r"<tr>\s*(?:<td></td>\s*)+<td>(.+)</td>\s*(?:<td></td>\s*)+</tr>"  # a note takes the whole row
-        shown = re.sub(alone, rf'<tr><td colspan="{len(table.header.values)}">\1</td></tr>', shown)
-        shown = re.sub(r"<(t[dh]\b[^>]*)", r'<\1 style="text-align: left"', shown)
-        display(HTML(f"<p>{figure.layout.title.text}</p>{shown}"))
-    display(HTML(in_words(figure)))
+        display(figure, HTML(in_words(figure)))
 
 
 def in_words(figure: go.Figure) -> str:
@@ -119,19 +113,14 @@ def table_of(cells: pandas.DataFrame, widths: Sequence[float] | None = None) -> 
     """A table of texts as a figure.
 
     Args:
-        cells: HTML, under the columns' names.
-        widths: of the columns, relative to one another. None makes all as wide.
+        cells: texts, under the columns' names.
+        widths: of the columns, relative to one another. None makes all as wide. A long table is scrolled.
     """
-    parts = np.array(widths or [1] * len(cells.columns))
-    characters = 640 / 7.5 * parts / parts.sum()  # in each column of a narrow figure
-    lines = sum(
-        max(ceil(len(cell) / width) for cell, width in zip(row, characters, strict=True)) for row in cells.values
-    )
     look = dict(fill_color=CLEAR, line_color=FAINT, align="left", height=26)
-    header = dict(values=[f"<b>{name}</b>" if name else "" for name in cells], **look)
-    columns = dict(values=cells.T.values.tolist(), **look)
-    figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=list(parts)))
-    return figure.update_layout(height=190 + 16 * lines + 10 * len(cells), margin=dict(l=20, r=20))
+    header = dict(values=[f"<b>{escaped(name)}</b>" if name else "" for name in cells], **look)
+    columns = dict(values=cells.map(escaped).T.values.tolist(), **look)
+    figure = go.Figure(go.Table(header=header, cells=columns, columnwidth=widths))
+    return figure.update_layout(height=min(190 + 40 * len(cells), TALLEST), margin=dict(l=20, r=20))
 
 
 def time_unit(longest_us: float) -> tuple[float, str]:

@@ -22,6 +22,8 @@ from labtrace.show.most_time import most_time
 from labtrace.show.timeline import LOOKS, PROCESSOR, players, timeline
 from labtrace.trace import Trace
 
+MOST_NAMES = 12  # that are drawn of each recording
+
 
 def _plain(colours: Mapping[str, str]) -> Looks:
     """Series that are named in the legend as in the table, without hatching."""
@@ -67,8 +69,7 @@ def trace(traces: Traces, view: str = "temporal", **settings: Any) -> go.Figure:
 
     Raises:
         LabError: there is no such view.
-        TraceError: no trace has the events that the view needs, such as GPU activity. If only some lack them, the
-            figure says which.
+        TraceError: a trace lacks the events that the view needs, such as GPU activity. The message names its file.
     """
     check_known("view", view, VIEWS)
     return VIEWS[view](by_name(traces), **settings)
@@ -85,10 +86,9 @@ class Bars:
         series: the column that says which of the series a row belongs to. Without it, the series are columns of the
             table.
         value: the column with the lengths of the bars, which are shares or microseconds.
-        axis: the title of the axis, with {} for the unit.
+        axis: the title of the axis, with {} for the unit. By default a share of the wall time, or a sum of durations.
         place: the column with the labels of the bars. "recording" stacks all bars of a recording. Others have a panel
-            for each recording.
-        first: draw this many rows of each recording and, in panels, number them. None draws all.
+            for each recording, and of bars by "name" only the first are drawn, and numbered.
     """
 
     title: str
@@ -96,22 +96,20 @@ class Bars:
     looks: Looks
     series: str = ""
     value: str = "share_of_wall"
-    axis: str = "{} of the wall time"
+    axis: str = ""
     place: str = "recording"
-    first: int | None = None
 
     def __call__(self, traces: Traces, **settings: Any) -> go.Figure:
-        lacking: dict[str, str] = {}
         with warnings.catch_warnings(record=True) as doubts:  # each names its file
             warnings.simplefilter("always", ReplayWarning)
-            table = joined(traces, lambda trace: self.table(trace, **settings), lacking)
-        if self.first:
-            table = table.groupby("recording", sort=False).head(self.first)
-        stacked = self.place == "recording"
+            table = joined(traces, lambda trace: self.table(trace, **settings))
+        stacked, by_name = self.place == "recording", self.place == "name"
+        if by_name:
+            table = table.groupby("recording", sort=False).head(MOST_NAMES)
         place = table[self.place].astype(str).map(style.label)
         if "mark" in table:
             place += table["mark"]
-        if self.first and not stacked:
+        if by_name:
             place = (table.groupby("recording").cumcount() + 1).astype(str) + ". " + place
         drawn = table.assign(place=place) if stacked else table.assign(place=place, panel=table["recording"])
         if self.series:
@@ -125,25 +123,21 @@ class Bars:
             raise LabError(f"{self.title}: no row of the table for {', '.join(missing)}.")
         shares = "share" in (self.value if self.series else next(iter(self.looks)))
         unit_us, unit = (1.0, "share") if shares else style.time_unit(drawn["value"].max())
-        axis = ". ".join([self.axis.format(unit), *map(style.escaped, notes)])
+        own = self.axis or ("{} of the wall time" if shares else "sum of durations, {}")
+        axis = ". ".join([own.format(unit), *map(style.escaped, notes)])
         figure = bars(drawn.assign(value=drawn["value"] / unit_us), self.looks, axis)
         if shares:
             figure.update_xaxes(tickformat=".1~%")
         figure.update_traces(textposition="inside" if stacked else "auto", insidetextanchor="middle", textangle=0)
         figure.update_layout(uniformtext=dict(minsize=9, mode="hide"))  # names that do not fit into their bars
-        notes += [f"{name}: {why}" for name, why in lacking.items()] + [str(doubt.message) for doubt in doubts]
+        notes += [str(doubt.message) for doubt in doubts]
         return finish(figure, self.title, traces, table, notes)
 
 
 def summary(traces: Traces) -> go.Figure:
     """The bottleneck of each recording, the reasons and the numbers: a table with a column for each recording."""
-    table = joined(traces, Trace.summary)
-    cells = readable(table).set_index("recording").map(style.escaped)
-    cells.iloc[:, 0] = "<b>" + cells.iloc[:, 0] + "</b>"
-    cells = cells.T.reset_index(names="").rename(columns=style.escaped)
-    return finish(
-        style.table_of(cells), "What bounds each recording (first remedy and costs: SIMULATED)", traces, table
-    )
+    cells = readable(joined(traces, Trace.summary)).set_index("recording").T.reset_index(names="")
+    return finish(style.table_of(cells), "What bounds each recording (first remedy, costs: SIMULATED)", traces, cells)
 
 
 def _steps(trace: Trace) -> pandas.DataFrame:
@@ -162,7 +156,8 @@ def _communication(trace: Trace) -> pandas.DataFrame:
 
 def _ranges(trace: Trace) -> pandas.DataFrame:
     table = trace.ranges()
-    table = table.assign(us=table["us_per_step"].fillna(table["total_us"]), series=players(table["range"]))
+    name, us = table["range"], table["us_per_step"].fillna(table["total_us"])
+    table = table.assign(name=name, us=us, series=players(name))
     return table.sort_values("us", ascending=False, kind="stable")
 
 
@@ -174,16 +169,11 @@ def _remedies(trace: Trace) -> pandas.DataFrame:
 
 def _achieved(trace: Trace) -> pandas.DataFrame:
     table = trace.achieved().sort_values("us", ascending=False, kind="stable")
-    rates = table["tflop_per_s"].map(lambda rate: _rate(rate, "TFLOP/s", "GFLOP/s"), na_action="ignore").fillna("")
+    rates = table["tflop_per_s"].map("{:,.3g} TFLOP/s ".format, na_action="ignore").fillna("")
     rates += table["share_of_peak"].map("({:.0%}) ".format, na_action="ignore").fillna("")
-    rates += table["gb_per_s"].map(lambda rate: _rate(rate, "GB/s", "MB/s"), na_action="ignore").fillna("")
+    rates += table["gb_per_s"].map("{:,.3g} GB/s ".format, na_action="ignore").fillna("")
     rates += table["share_of_memory_peak"].map("({:.0%}) ".format, na_action="ignore").fillna("")
-    place = table["name"].str.removeprefix("aten::") + " " + table["inputs"]
-    return table.assign(text=rates, place=place)
-
-
-def _rate(rate: float, unit: str, thousandth: str) -> str:
-    return f"{rate:,.1f} {unit} " if rate >= 1 else f"{1e3 * rate:,.1f} {thousandth} "
+    return table.assign(text=rates, name=table["name"].str.removeprefix("aten::") + " " + table["inputs"])
 
 
 VIEWS: dict[str, Callable[..., go.Figure]] = {
@@ -206,7 +196,6 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         title="Largest possible speed-up if one cause disappears (for kernels: takes half its time): SIMULATED",
         table=_remedies,
         looks={"share_of_wall": ("", style.HOST, "")},
-        axis="{} of the wall time that would be gone",
         place="cause",
     ),
     "steps": Bars(
@@ -230,9 +219,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         looks=CAUSES,
         series="kind",
         value="us",
-        axis="sum of the gaps, {}",
         place="name",
-        first=10,
     ),
     "kernels": Bars(
         title="The kernels and memory operations that took most time",
@@ -240,16 +227,13 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         looks=ACTIVITIES,
         series="kind",
         value="total_us",
-        axis="sum of durations, {}",
         place="name",
-        first=10,
     ),
     "timeline": timeline,
     "communication": Bars(
         title="How long each rank waited for the others",
         table=_communication,
         looks=COMMUNICATION,
-        axis="{} of the recording",
     ),
     "ranges": Bars(
         title="The ranges that took most of the host's time",
@@ -258,8 +242,7 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         series="series",
         value="us",
         axis="{} a step on the host, or in all where no step is marked",
-        place="range",
-        first=15,
+        place="name",
     ),
     "operators": Bars(
         title="Operators and CUDA calls by their own time on the host",
@@ -269,15 +252,13 @@ VIEWS: dict[str, Callable[..., go.Figure]] = {
         value="self_us",
         axis="own time, {} in all",
         place="name",
-        first=12,
     ),
     "achieved": Bars(
         title="The most expensive convolutions, matrix products and normalisations by shapes, and their rates",
         table=_achieved,
         looks={"us": ("", style.KERNEL, "")},
         axis="{}, all calls together (%: of the GPU's peak, where it is known)",
-        place="place",
-        first=12,
+        place="name",
     ),
     "hta": hta,
 }

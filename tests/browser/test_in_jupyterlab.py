@@ -29,7 +29,7 @@ FIGURES = {  # each in a cell that also redraws it, as a reader does who moves a
     "queue": "box = labcourse.queue_widget(); display(box); box.children[0].value = 12",
     "overlap": "box = labcourse.overlap_widget(); display(box); box.children[0].value = 0.5",
     "scaling": "box = labcourse.scaling_widget({'generators': torch.rand(9)}); display(box); box.children[0].value = 1",
-    "explorer": "box = show.trace_explorer(check.unknown_traces('out')); display(box); box.children[2].value = 'idle'",
+    "explorer": "box = show.trace_explorer(check.unknown_traces('out')); display(box); box.children[1].value = 'idle'",
     "plain figure": "show.view(labcourse.queue_figure())",
     "plain figure without a height": "px.line(y=[1, 2])",
 }

@@ -3,7 +3,6 @@
 import ipywidgets
 import plotly.graph_objects as go
 import pytest
-import synthetic_trace
 from synthetic_trace import SyntheticTrace
 from test_views import told
 
@@ -13,7 +12,6 @@ from labtrace.show.style import in_words
 from labtrace.show.timeline import MOST_BARS, events_between, length_us, thin
 from labtrace.show.views import VIEWS
 from labtrace.show.widgets import controlled
-from labtrace.trace import Trace
 
 WITHOUT_SHAPES = [view for view in VIEWS if view not in ("achieved", "processor")]
 
@@ -74,8 +72,7 @@ class Parts:
     """The widgets of an explorer by name."""
 
     def __init__(self, box):
-        self.recording, self.steps, self.view, self.table, self.interval, *rest = box.children
-        self.widget, self.words, self.files = rest
+        self.recording, self.view, self.table, self.interval, self.widget, self.words = box.children
 
     @property
     def figure(self):
@@ -107,25 +104,6 @@ def test_the_explorer_draws_every_figure_into_one_widget(two_streams, one_kernel
     assert same(parts, show.trace(recordings))
     parts.view.value = "timeline"
     assert same(parts, draw("timeline", recordings, parts))
-
-
-@pytest.mark.slow
-def test_chosen_steps_are_those_of_every_figure(two_streams, one_kernel):
-    parts = Parts(show.trace_explorer({"two": two_streams, "one": one_kernel}))
-    assert parts.steps.layout.display == "" and parts.steps.value == (1, parts.steps.max) == (1, 2)
-    assert same(parts, show.trace({"two": two_streams})), "all steps are the whole recording"
-    parts.steps.value = (2, 2)
-    for view in WITHOUT_SHAPES:
-        parts.view.value = view
-        assert same(parts, draw(view, {"two": two_streams.steps(4)}, parts)), view
-    parts.view.value, parts.recording.value = "temporal", ALL  # one of them has a single step
-    assert same(parts, show.trace({"two": two_streams.steps(4), "one": one_kernel.steps(7)}))
-
-
-def test_the_files_are_named_for_perfetto(tmp_path):
-    file = synthetic_trace.one_kernel().save(tmp_path / "a&b.json.gz")
-    shown = Parts(show.trace_explorer({"base<line>": Trace(file)})).files.value
-    assert f"base&lt;line&gt;: {tmp_path}/a&amp;b.json.gz" in shown and "Open trace file" in shown
 
 
 def test_the_explorer_s_sliders_act(two_streams):
