@@ -1,4 +1,4 @@
-"""The course paper's tables: read as printed, and what data/paper/README.md and notebook 04 say of them."""
+"""The course paper's tables and its Figure 1: read as printed, and what its README and notebook 04 say of them."""
 
 import pytest
 

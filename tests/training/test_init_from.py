@@ -1,4 +1,4 @@
-"""Weights come from another run or the public reference, in a run that is new in all else, and go back to the latter."""
+"""Weights come from another run or the public reference, in a run new in all else, and go back to the latter."""
 
 import pytest
 import torch
