@@ -91,12 +91,8 @@ def everything(folder: Path) -> dict:
 def compared() -> dict:
     """What `labkit.compare` says in several ranks."""
     small = functools.partial(model, generator=two_layers())
-    steps = {
-        "baseline": lambda: labkit.make_step(small(), "data_parallel"),
-        "batched": lambda: labkit.make_step(small(), "batched", "data_parallel"),
-        "halved": lambda: labkit.make_step(small(), Halved, "data_parallel"),
-        "on one rank": lambda: labkit.make_step(small(), ReportsOtherwise, "data_parallel"),
-    }
+    stacks = {"baseline": [], "batched": ["batched"], "halved": [Halved], "on one rank": [ReportsOtherwise]}
+    steps = {n: lambda own=own: labkit.make_step(small(), *own, "data_parallel") for n, own in stacks.items()}
     table = labkit.compare(steps, pictures(0), rounds=6)
     return {"table": table, "ranks": table.attrs["stamp"]["ranks"]}
 

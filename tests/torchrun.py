@@ -27,13 +27,8 @@ def start(folder: Path, steps: int, *options: str, **more) -> subprocess.Popen:
     script = str(Path(__file__).parent / "training" / "impatient.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *options, script]
     with open(folder / "messages", "a") as messages:
-        return subprocess.Popen(
-            [*torchrun, *arguments],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.DEVNULL,
-            stderr=messages,
-            **more,
-        )
+        outputs = dict(stdout=subprocess.DEVNULL, stderr=messages)
+        return subprocess.Popen([*torchrun, *arguments], env=os.environ | {"OMP_NUM_THREADS": "1"}, **outputs, **more)
 
 
 def ended(run: subprocess.Popen, folder: Path, timeout: float = 600) -> str:

@@ -38,15 +38,9 @@ def test_a_notebook_shows_the_whole_of_a_long_question(tmp_path):
 
 def test_zero_true_and_false_are_scored(tmp_path):
     ledger = Ledger("03", tmp_path / "ledger.json")
-    for name, guess, measured in (
-        ("both", 0, 0.0),
-        ("guess", 0, 2),
-        ("measured", 2, 0),
-        ("yes", True, 1),
-        ("no", False, True),
-    ):
-        ledger.predict(name, guess)
-        ledger.measured(name, measured)
+    for number, (guess, measured) in enumerate([(0, 0.0), (0, 2), (2, 0), (True, 1), (False, True)]):
+        ledger.predict(f"number {number}", guess)
+        ledger.measured(f"number {number}", measured)
     assert ledger.table()["off_by"].tolist() == ["1", "inf", "inf", "1", "inf"]
 
 

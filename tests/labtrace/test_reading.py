@@ -118,6 +118,7 @@ HARMLESS = {
     "streams as texts": every(ON_GPU, True, stream=str),
     "times as texts": every([*ON_GPU, "cuda_runtime"], ts=str, dur=str),
     "threads as texts": every(["cpu_op"], tid=str, pid=str),
+    "a wait on a stream": lambda trace: trace.event("cuda_sync", "Stream Sync", 120, 500, GPU, 7, stream=7, device=0),
     "counters beside the kernels": lambda trace: trace.event("cuda_profiler_range", "__autorange__", 0, 500),
     "a mark of no duration": lambda trace: trace.event("overhead", "Buffer Flush", 30, None),
     "arrows": lambda trace: trace.events.extend({"ph": p, "cat": "ac2g", "id": 1, "ts": 60} for p in "sf"),

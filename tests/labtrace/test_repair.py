@@ -18,10 +18,8 @@ NUMBER = 777.25  # of the damage, in place of a number
 
 def recording():
     """Three launches with all that Kineto writes beside them, and the file's other entries."""
-    trace = SyntheticTrace(
-        deviceProperties=[{"id": 0, "name": "NVIDIA X", "numSms": 80}, {"id": 1, "name": "NVIDIA Y", "numSms": 80}],
-        host_name="node",
-    )
+    gpus = [{"id": number, "name": f"NVIDIA {name}", "numSms": 80} for number, name in enumerate("XY")]
+    trace = SyntheticTrace(deviceProperties=gpus, host_name="node")
     named = {"ph": "M", "name": "thread_name", "pid": HOST, "tid": HOST, "ts": 0, "args": {"name": "thread 1"}}
     trace.events.append(named)
     trace.range("ProfilerStep#1", 0, 900)

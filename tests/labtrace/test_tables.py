@@ -4,7 +4,7 @@ import numpy as np
 import pandas
 import pytest
 import synthetic_trace
-from synthetic_trace import GPU, SyntheticTrace
+from synthetic_trace import SyntheticTrace
 
 from labtrace.errors import LabError, TraceError
 from labtrace.trace import Trace
@@ -177,16 +177,6 @@ def test_copies_bind_by_memory_and_gaps_without_reason_are_unknown(load):
     assert load(copying).summary()["bound_by"].item() == "memory"
     waiting = SyntheticTrace().launches(3, 0, 100, 10, every=10, gpu_every=200)
     assert load(waiting).summary()["bound_by"].item() == "unknown"
-
-
-def test_what_only_looks_like_gpu_work_is_none(load, two_streams):
-    before = load(two_streams)
-    two_streams.event("cuda_sync", "Stream Sync", 340, 500, GPU, 7, stream=7, device=0)
-    two_streams.kernel(400, 0)  # runs for no time: it divides a gap, and nothing else
-    after = load(two_streams)
-    assert parts(after.temporal()) == parts(before.temporal())
-    assert after.idle().query("scope == 'device'")["us"].sum() == 220
-    assert after.kernels(by="kind")["count"].sum() == before.kernels(by="kind")["count"].sum() + 1
 
 
 def test_operators_have_their_own_time_and_ranges_their_time_per_step(load, two_streams):

@@ -93,10 +93,8 @@ def test_what_is_before_the_gpu_s_first_work_is_told(host_us, told, load):
     assert (found["bound_by"] == "unknown") == told
 
 
-INTEL = ("urEnqueueKernelLaunchWithArgsExp", "zeEventHostSynchronize")
-
-
-WAITS = [*((INTEL[0], wait) for wait in (INTEL[1], "zeDeviceSynchronize", "urQueueFinish"))]
+INTEL = "urEnqueueKernelLaunchWithArgsExp"
+WAITS = [(INTEL, wait) for wait in ("zeEventHostSynchronize", "zeDeviceSynchronize", "urQueueFinish")]
 
 
 @pytest.mark.parametrize(("launch", "wait"), [*WAITS, ("cudaLaunchKernel", "cudaStreamSynchronize")])
@@ -116,7 +114,7 @@ def test_lost_kernels_of_intel_are_found(load, runtime):
     trace = SyntheticTrace()
     for number in range(40):
         if runtime:
-            call = trace.call(50 * number, 10, INTEL[0], category="xpu_runtime")
+            call = trace.call(50 * number, 10, INTEL, category="xpu_runtime")
         appended = trace.call(50 * number + 2, 6, "zeCommandListAppendLaunchKernel", category="xpu_driver")
         call = call if runtime else appended
         if number < 10 or number >= 30:
@@ -300,7 +298,5 @@ def test_kernels_that_vary_or_do_not_fill_the_gpu(load, us, arguments, said):
 
 
 def test_launches_that_return_after_their_kernels_are_waits(load):
-    trace = SyntheticTrace()
-    for begin in range(0, 4000, 100):
-        trace.launch(begin, begin + 6, 60, call_duration=67)
+    trace = SyntheticTrace().launches(40, 0, 6, 60, every=100, call_duration=67)
     assert "(each launch returns after its kernel): no CUDA_LAUNCH_BLOCKING" in verdict(load(trace))["verdict"]

@@ -1,6 +1,7 @@
 """The speed-ups that are chosen for a run: tried one on top of the other, within their time, and kept."""
 
 import functools
+import math
 
 import pandas
 import pytest
@@ -64,9 +65,8 @@ def test_slow_steps_are_measured_with_a_corner_of_the_pictures(tiny, batch, limi
     said = []
     smaller = choosing.corner(labkit.make_step(tiny()), batch(size=128), limit_s, said)
     assert [pictures.shape for pictures in smaller] == [(1, 3, side, side)] * 2
-    assert (
-        said == ["auto: measured with 64x64 pixels of each picture, since with all of them it takes long"][: side < 128]
-    )
+    reason = "auto: measured with 64x64 pixels of each picture, since with all of them it takes long"
+    assert said == [reason][: side < 128]
 
 
 def test_networks_that_need_whole_pictures_are_measured_with_them(tiny, batch):
@@ -100,3 +100,16 @@ def test_what_is_cheap_comes_first_and_what_excludes_it_may_take_its_place(tiny,
     names, said = labkit.autotune(tiny, batch())
     assert [len(stack) for stack in stacks] == [1, 2, 2] and names == ["fused_adam", "compile"]
     assert said[-1] == "compile: chosen, in the place of out_of_place, on top of fused_adam: why"
+
+
+# ---- of a comparison, the fastest that computes the same and fits into the memory
+
+VERDICTS = {"baseline": "baseline", "bf16": "faster", "graph+bf16": "faster", "streams": "not equivalent"}
+TABLE = pandas.DataFrame({"verdict": VERDICTS | {"batched": "no difference"}})
+TABLE = TABLE.assign(times_faster=[1.0, 2.0, 2.5, 3.0, 4.0], peak_bytes=[8e9, 4e9, 7e9, 4e9, 4e9])
+
+
+def test_the_fastest_that_is_right_and_fits_is_picked():
+    assert choosing.pick(TABLE) == "graph+bf16"
+    assert choosing.pick(TABLE, memory_bytes=6e9) == "bf16" and choosing.pick(TABLE, memory_bytes=1e9) == "baseline"
+    assert choosing.pick(TABLE.assign(peak_bytes=math.nan), memory_bytes=1e9) == "graph+bf16", "a CPU does not count"

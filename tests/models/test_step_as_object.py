@@ -66,10 +66,8 @@ def test_a_step_made_again_after_a_move_goes_on_from_its_state(tiny, batch, stac
     for one in (other, again):
         trained(one, batch, [2, 3], dtype=torch.float64)
     assert same_weights(again.model, other.model)
-    assert {kept.dtype for kept in again.optimizers["generators"].state[next(again.model.parameters())].values()} == {
-        torch.float32,  # Adam's count of steps
-        torch.float64,
-    }
+    kept = again.optimizers["generators"].state[next(again.model.parameters())].values()
+    assert {one.dtype for one in kept} == {torch.float32, torch.float64}, "Adam's count of steps, and its moments"
 
 
 MOVES = {

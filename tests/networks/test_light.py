@@ -46,12 +46,9 @@ def test_blocks_multiply_as_often_as_their_sources_say():
 def test_a_gradient_of_a_grouped_convolution_costs_what_its_forward_pass_does():
     picture = torch.zeros(1, 8, 6, 6, requires_grad=True)
     for groups in (1, 2, 8):
-        for convolution in (
-            torch.nn.Conv2d(8, 16, 3, groups=groups),
-            torch.nn.ConvTranspose2d(8, 16, 3, groups=groups),
-        ):
+        for convolution in (torch.nn.Conv2d, torch.nn.ConvTranspose2d):
             with flop_counter() as forward:
-                result = convolution(picture).sum()
+                result = convolution(8, 16, 3, groups=groups)(picture).sum()
             with flop_counter() as backward:
                 result.backward()
             assert backward.get_total_flops() == 2 * forward.get_total_flops() > 0

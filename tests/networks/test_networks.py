@@ -65,10 +65,7 @@ def test_batch_norm_takes_the_place_of_biases():
     assert "model.2.running_mean" in names and "model.1.bias" not in names and "model.20.bias" in names
 
 
-WITH_NORMS = [
-    *((name, norm) for name in GENERATORS for norm in ("instance", "batch", "none")),
-    ("resnet_3blocks", "instance_blocks"),
-]
+WITH_NORMS = [*itertools.product(GENERATORS, ("instance", "batch", "none")), ("resnet_3blocks", "instance_blocks")]
 
 
 @pytest.mark.parametrize(("name", "norm"), WITH_NORMS)

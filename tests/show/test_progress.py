@@ -17,9 +17,8 @@ def test_rows_of_pictures_are_pngs_in_html_with_a_text_alternative():
     page = show.picture_rows(rows, "Two rows", "2 rows").data
     pngs = re.findall('base64,([^"]*)', page)
     first, second = (np.asarray(Image.open(BytesIO(b64decode(png)))) for png in pngs)
-    assert (
-        first.shape == second.shape == (2 * 8, 2 * 14, 3) and (first[4:12, 4:12] == 7).all() and (second == 255).all()
-    )
+    assert first.shape == second.shape == (2 * 8, 2 * 14, 3)
+    assert (first[4:12, 4:12] == 7).all() and (second == 255).all()
     assert "a &lt; b" in page and 'aria-label="2 rows"' in page
 
 

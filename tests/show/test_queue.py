@@ -18,9 +18,7 @@ def test_the_queue_is_drawn_as_steps(tmp_path):
 
 
 def test_a_thinned_queue_keeps_its_maximum(tmp_path):
-    trace = SyntheticTrace()
-    for number in range(1500):
-        trace.launch(number * 10, number * 10 + 5, 4)
+    trace = SyntheticTrace().launches(1500, 0, 5, 4, every=10)
     trace.launch(7000.5, 7005.5, 0.1)
     trace = Trace(trace.save(tmp_path / "many.json"))
     figure = show.queue_figure(trace)

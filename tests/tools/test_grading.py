@@ -21,11 +21,8 @@ from tools.grading.people import read_people
 
 NAME = "01_tiny"
 SECRET = "the solution of the course"
-EXERCISES = {
-    "one": "def one():\n    return 1",
-    "two": "def two():\n    return 2",
-    "three": "def three():\n    return three_of_setup",
-}
+VALUES = {"one": "1", "two": "2", "three": "three_of_setup"}
+EXERCISES = {name: f"def {name}():\n    return {value}" for name, value in VALUES.items()}
 
 
 def marks(name: str, **more: object) -> dict:
@@ -36,10 +33,8 @@ def marks(name: str, **more: object) -> dict:
 
 def tiny_notebook() -> nbformat.NotebookNode:
     """A notebook with exercises in one line each, whose checks say why an answer is wrong, and a written answer."""
-    cells = [
-        new_code_cell("import os\nthree_of_setup = 3", metadata=marks("setup", locked=True)),
-        new_code_cell("raise RuntimeError('not graded')"),
-    ]
+    setup = new_code_cell("import os\nthree_of_setup = 3", metadata=marks("setup", locked=True))
+    cells = [setup, new_code_cell("raise RuntimeError('not graded')")]
     for number, (name, solution) in enumerate(EXERCISES.items(), start=1):
         head, body = solution.split("\n", 1)
         source = f"{head}\n    ### BEGIN SOLUTION\n{body}  # {SECRET}\n    ### END SOLUTION"

@@ -52,3 +52,12 @@ def test_the_promised_minutes_are_those_it_takes(path):
     exercises = ", ".join(f"{name} ({most:g}, {minutes})" for (name, most), minutes in pairs)
     row = f"| [{path.stem}](notebooks/{path.name}) | {promised} | {exercises} | {sum(points.values()):g} |"
     assert row in (ROOT / "TEACHING.md").read_text(), "the notebook's row in TEACHING.md is another"
+
+
+def test_each_notebook_has_a_session_whose_figures_exist():
+    page = ROOT / "docs" / "sessions.md"
+    sessions = page.read_text(encoding="utf-8").split("\n## ")[1:]
+    assert [one.split()[0] for one in sessions] == [path.stem.partition("_")[0] for path in NOTEBOOKS]
+    for session in sessions:
+        links = re.findall(r"\]\((.*?)\)", session)
+        assert links and all((page.parent / link).exists() for link in links), session

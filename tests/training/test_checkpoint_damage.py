@@ -1,4 +1,4 @@
-"""Flipped bits and full disks: nothing that was saved is lost, and nothing wrong is accepted."""
+"""Flipped bits, full disks and ``kill -9``: nothing that was saved is lost, and nothing wrong is accepted."""
 
 import contextlib
 import random
@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 from full_disk import files_no_larger_than
-from killing import same
+from killing import same, same_files, train_killed, train_unbroken
 
 import labkit
 from labkit.errors import CheckpointError
@@ -98,3 +98,16 @@ def test_a_damaged_checkpoint_names_those_that_were_kept(train, tmp_path):
     assert newest.read_bytes() == content[:-5000], "nobody starts afresh over it"
     shutil.copy(kept, newest)
     assert train(5, tmp_path).done == 5
+
+
+# ---- ``kill -9`` at a random moment
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_in_the_same_bits_as_an_unbroken_one(tmp_path):
+    whole = train_unbroken(tmp_path / "whole", steps=24)
+    resumed, left_at = train_killed(tmp_path / "killed", steps=24, seed=0)
+    assert 0 < left_at < whole["done"]
+    assert same(resumed, whole)
+    assert same_files(tmp_path / "killed", tmp_path / "whole")
+    assert len(list((tmp_path / "whole" / "kept").iterdir())) == 3

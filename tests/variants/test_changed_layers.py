@@ -4,6 +4,7 @@ Changes, places and stacks of speed-ups meet. Each is tried before the step is m
 """
 
 import functools
+import itertools
 import re
 
 import pytest
@@ -45,13 +46,9 @@ ANYWHERE = HOOKS | {
 CONVOLUTIONS = {"G_A.model.10.conv_block.5", "D_A.model.5", "G_A.model.20"}
 PLACES = {"G_B.model.10.conv_block.4", "G_A.model.2", "D_B.model.4", "G_B.model.10.conv_block", "G_A", *CONVOLUTIONS}
 CHANGED = [
-    *(
-        (how, place, later)
-        for later in (False, True)
-        for how in (HOOKS if later else ANYWHERE)
-        for place in sorted(PLACES)
-    ),
-    *((how, place, False) for how in OF_WEIGHTS for place in sorted(CONVOLUTIONS)),
+    *itertools.product(ANYWHERE, sorted(PLACES), [False]),
+    *itertools.product(HOOKS, sorted(PLACES), [True]),
+    *itertools.product(OF_WEIGHTS, sorted(CONVOLUTIONS), [False]),
 ]
 
 
@@ -77,14 +74,14 @@ def trained(tiny, batch, how, place, later, names):
 right = functools.cache(functools.partial(trained, names=()))
 
 
-@pytest.mark.parametrize(
-    ("names", "how", "place", "later"),
-    [
-        pytest.param(names, *change, marks=[pytest.mark.slow] * (k > 0), id=f"{'+'.join(names)} {change}")
-        for k, names in enumerate(STACKS)
-        for change in CHANGED[:: 1 if k < 2 else 3]  # those that replace layers meet all
-    ],
-)
+CASES = [
+    pytest.param(names, *change, marks=[pytest.mark.slow] * (k > 0), id=f"{'+'.join(names)} {change}")
+    for k, names in enumerate(STACKS)
+    for change in CHANGED[:: 1 if k < 2 else 3]  # those that replace layers meet all
+]
+
+
+@pytest.mark.parametrize(("names", "how", "place", "later"), CASES)
 @pytest.mark.filterwarnings("ignore")
 def test_a_changed_layer_counts_or_is_refused(tiny, batch, monkeypatch, how, place, later, names):
     instead_of_kernels(monkeypatch)
