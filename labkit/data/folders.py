@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import tomllib
 import warnings
@@ -169,7 +168,7 @@ class PictureFiles:
     min_size: int = 1  # pixels that the shorter side must have
     channels: int = 3
     stamps: list[Stamp] = field(default_factory=list)  # of the files that were opened
-    warned: Tensor | None = None  # for each file that was opened: whether a process has warned of it
+    replaced: bool = False  # whether another file takes the place of one that cannot be used any more
 
     def __len__(self) -> int:
         return len(self.files)
@@ -177,17 +176,15 @@ class PictureFiles:
     def __getitem__(self, index: int) -> Tensor:
         if isinstance(picture := self.attempt(index), Tensor):
             return picture
-        if self.warned is None:
+        if not self.replaced:
             raise picture
         for k in (*range(index + 1, len(self)), *range(index)):
             if isinstance(other := self.attempt(k), Tensor):
-                if not self.warned[index]:
-                    warnings.warn(f"left out, with {shown(self.files[k].name)} in its place: {picture}", stacklevel=2)
-                    self.warned[index] = True
+                warnings.warn(f"left out, with {shown(self.files[k].name)} in its place: {picture}", stacklevel=2)
                 return other
         raise DataError(
-            f"None of the {len(self)} pictures in {shown(self.files[0].parent)} can be used any more. Bring them back, "
-            f"for instance by mounting their disk again, and run the same again. The first error was: {picture}"
+            f"None of the {len(self)} pictures in {shown(self.files[0].parent)} can be used any more. Bring them back. "
+            f"The first error was: {picture}"
         )
 
     def attempt(self, index: int) -> Tensor | DataError:
@@ -236,7 +233,7 @@ class PictureFiles:
             raise DataError(f"None of the {len(self)} pictures in {name} can be used: the warning says why.")
         self.files, self.stamps = [self.files[k] for k in usable], [stamps[k] for k in usable]
         if room < 0:
-            self.warned = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
+            self.replaced = True
             return self
         return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
 

@@ -83,8 +83,6 @@ GENERATORS = {
     "in 64 bits": (Own(lambda layer, x: layer(x).double()), "returns torch.float64"),
     "no gradient": (Own(lambda layer, x: layer(x).detach()), "does not require grad"),
     "NumPy": (Own(lambda layer, x: layer(torch.from_numpy(x.numpy()))), "Can't call numpy"),
-    "multiples of 16": (Own(lambda layer, x: layer(x) + nn.Upsample(None, 16)(nn.AvgPool2d(16)(x))), "multiple = 16"),
-    "this size": (Own(lambda layer, x: layer(x) + torch.ones(32, 32)), "size_multiple = 32"),
 }
 DISCRIMINATORS = {  # None: it trains
     "several": (Own(lambda layer, x: [layer(x), layer(x)]), r"D_A .Own. .*'list' object.*torch\.cat"),
