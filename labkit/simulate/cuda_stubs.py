@@ -123,7 +123,7 @@ def own(stream: Stream | None = None) -> Stream:
     """The given stream, or the current one. Raises `StreamError` if it is no stub but a stream of a real GPU."""
     stream = stream or Stream.timekeeper.current
     if not isinstance(stream, Stream):
-        raise StreamError(f"{stream} is a CUDA stream that was made earlier. Make streams inside the step.")
+        raise StreamError(f"{stream} is a CUDA stream that was made earlier. Make streams in the step's first call.")
     return stream
 
 

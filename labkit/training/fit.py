@@ -247,7 +247,7 @@ def _check(data: UnpairedData, step: Step, batch_size: int, ema: float, **number
     height, width = data.whole or (data.size, data.size)
     step.model.check_size(height, width, where=f"data {data.name!r}")
     if step.ranks != ranks.count():
-        raise LabkitError(f"{ranks.count()} ranks, each with a model: make the step with the speed-up 'data_parallel'.")
+        raise LabkitError(f"{ranks.count()} ranks, but each would train a model of its own: use 'data_parallel'.")
     if step.shares > 1:
         ranks.local_batch_size(batch_size)  # raises an error if they cannot share it evenly
 

@@ -101,8 +101,8 @@ def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[
     generator, norm = model.settings["generator"], model.settings["norm"]
     if generator not in GENERATORS or norm not in NORMS:
         raise LabkitError(
-            f"generator={generator!r}, norm={norm!r}: the public reference has only {', '.join(GENERATORS[:4])} with "
-            f"{', '.join(NORMS)}."
+            f"generator={generator!r}, norm={norm!r}: the public reference has no such networks, only "
+            f"{', '.join(GENERATORS[:4])} with {', '.join(NORMS)}."
         )
     files = {Path(folder) / f"latest_net_{name}.pth": getattr(model, name) for name in NETWORKS}
     if taken := [file.name for file in files if file.exists()]:

@@ -119,7 +119,7 @@ class Graph(SpeedUp):
                 raise first from None
             raise LabkitError(
                 f"graph: the step cannot be recorded ({first}). Nothing in it may wait "
-                "for the device, as .item(), print or `if` do."
+                "for the device: no .item(), no print, no `if` on its value."
             ) from error
 
     def on_own_stream(self, body: Callable[[], None]) -> None:
