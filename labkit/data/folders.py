@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import tomllib
 import warnings
@@ -168,7 +169,7 @@ class PictureFiles:
     min_size: int = 1  # pixels that the shorter side must have
     channels: int = 3
     stamps: list[Stamp] = field(default_factory=list)  # of the files that were opened
-    replaced: bool = False  # whether another file takes the place of one that cannot be used any more
+    warned: Tensor | None = None  # for each file that was opened: whether a process has warned of it
 
     def __len__(self) -> int:
         return len(self.files)
@@ -176,15 +177,17 @@ class PictureFiles:
     def __getitem__(self, index: int) -> Tensor:
         if isinstance(picture := self.attempt(index), Tensor):
             return picture
-        if not self.replaced:
+        if self.warned is None:
             raise picture
         for k in (*range(index + 1, len(self)), *range(index)):
             if isinstance(other := self.attempt(k), Tensor):
-                warnings.warn(f"left out, with {shown(self.files[k].name)} in its place: {picture}", stacklevel=2)
+                if not self.warned[index]:
+                    warnings.warn(f"left out, with {shown(self.files[k].name)} in its place: {picture}", stacklevel=2)
+                    self.warned[index] = True
                 return other
         raise DataError(
-            f"None of the {len(self)} pictures in {shown(self.files[0].parent)} can be used any more. Bring them back. "
-            f"The first error was: {picture}"
+            f"None of the {len(self)} pictures in {shown(self.files[0].parent)} can be used any more. Bring them back, "
+            f"for instance by mounting their disk again, and run the same again. The first error was: {picture}"
         )
 
     def attempt(self, index: int) -> Tensor | DataError:
@@ -233,7 +236,7 @@ class PictureFiles:
             raise DataError(f"None of the {len(self)} pictures in {name} can be used: the warning says why.")
         self.files, self.stamps = [self.files[k] for k in usable], [stamps[k] for k in usable]
         if room < 0:
-            self.replaced = True
+            self.warned = torch.frombuffer(mmap.mmap(-1, len(self)), dtype=torch.bool)  # workers share it
             return self
         return torch.stack(kept) if len({picture.shape for picture in kept}) == 1 else kept
 

@@ -178,7 +178,7 @@ def check_pictures(path: Path, saved: list[list[Stamp]], here: list[list[Stamp]]
         check_settings(path, "run", {"pictures": "trainA and trainB"}, {"pictures": now})
     if changes:
         warnings.warn(
-            f"{path}: the pictures have changed: {'; '.join(changes)}. Training continues with the new ones.",
+            f"{path}: pictures changed since this run began: {'; '.join(changes)}. Training continues with them.",
             stacklevel=2,
         )
 
