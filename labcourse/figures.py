@@ -265,7 +265,7 @@ def queue_figure(host_us: float = 10, kernel_us: float = 4, streams: int = 1, gr
     words = (
         f"SIMULATED. {QUEUE_KERNELS} kernels, {bound}: wall time {timeline.wall:.0f} microseconds, the GPU idle for "
         f"{timeline.idle_share:.0%} of it. At most {depth.max()} kernels wait in the queue; the last one starts "
-        f"{timeline.launch_delays[-1]:.0f} microseconds after its launch."
+        f"{timeline.kernel_start[-1] - timeline.host_end[-1]:.0f} microseconds after its launch."
     )
     title = f"SIMULATED launch queue: <b>{bound}</b><br>GPU idle {timeline.idle_share:.0%} of {timeline.wall:.0f} µs"
     legend = dict(orientation="h", y=-0.15, traceorder="normal")

@@ -50,7 +50,4 @@ def check_overrides(given: type, known: Collection[str], bases: Collection[type]
     names = [name for base in given.__mro__ if base not in bases and base is not object for name in vars(base)]
     if set(names).isdisjoint(known):
         hint = next((near for name in names if name[:2] != "__" and (near := did_you_mean(name, [*known]))), "")
-        raise LabkitError(
-            f"{given.__name__} overrides nothing of a {what}{hint}, so it would change nothing. There are: "
-            f"{', '.join(known)}."
-        )
+        raise LabkitError(f"{given.__name__} overrides nothing of a {what}{hint}. There are: {', '.join(known)}.")

@@ -89,8 +89,8 @@ def process_group() -> Iterator[None]:
     if torch.cuda.is_available():
         if local >= torch.cuda.device_count():
             raise LabkitError(
-                f"{os.environ.get('LOCAL_WORLD_SIZE')} processes on a machine with {torch.cuda.device_count()} GPUs: "
-                "start as many as there are GPUs, or hide the GPUs: CUDA_VISIBLE_DEVICES= torchrun ..."
+                f"{os.environ.get('LOCAL_WORLD_SIZE')} processes for {torch.cuda.device_count()} GPUs: start as many "
+                "as there are GPUs, or hide them: CUDA_VISIBLE_DEVICES= torchrun ..."
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
@@ -136,8 +136,7 @@ def lost(error: BaseException) -> str | None:
     gone = isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and re.search(GLOO, str(error)))
     text = (
         f"rank {number()} of {count()}: another rank ended, or did not answer for {TIMEOUT.total_seconds():g} seconds "
-        "(see above if it said why). Run the same again to continue from the last checkpoint; with "
-        "torchrun --max-restarts=3 that happens by itself."
+        "(see above if it said why). Run the same again, or use torchrun --max-restarts=3, to continue."
     )
     return text if gone and count() > 1 else None
 
@@ -191,10 +190,7 @@ def all_equal(settings: dict[str, Any]) -> None:
     for rank, theirs in enumerate(others, start=1):
         if differing := [name for name in theirs if theirs[name] != at_0.get(name)]:
             text = "; ".join(f"{name} is {theirs[name]!r}, on rank 0 {at_0.get(name)!r}" for name in differing)
-            raise LabkitError(
-                f"rank {rank}: {text}. All ranks need the same command, pictures and checkpoint: on several machines, "
-                "a folder that all of them share."
-            )
+            raise LabkitError(f"rank {rank}: {text}. All ranks need the same command, pictures and shared folder.")
 
 
 def first(text: str | None) -> str | None:

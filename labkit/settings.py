@@ -55,13 +55,9 @@ class DeviationGANSettings:
     blocks: int = setting(9, "Blocks of a translator.")
     translators: int = setting(1, "1 (A to B only), or 2.")
     autoencoders: int = setting(1, "1 for both domains, or 2.")
-    stage: str = setting(
-        "joint", "The players that learn: joint (all), autoencoder (no other) or translation (the rest)."
-    )
+    stage: str = setting("joint", "Who learns: joint (all), autoencoder (no other) or translation (the rest).")
     judged: str = setting("codes", "What the discriminator sees: codes or pictures.")
-    consistency: str = setting(
-        "deviation_source", "Codes to keep near their source: deviation_source, deviation_both or cycle."
-    )
+    consistency: str = setting("deviation_source", "Codes' loss: deviation_source, deviation_both or cycle.")
     lambda_deviation: float = setting(1.0, "Weight of the deviation of codes to be translated.")
     lambda_identity: float = setting(10.0, "Weight of the deviation of codes already in the target domain.")
     lambda_cycle: float = setting(10.0, "Weight of the codes' cycle.")

@@ -46,10 +46,7 @@ def apart(model: Model, exchange_every: int) -> Step:
     check_at_least(1, exchange_every=exchange_every)
     players = list(model.players())
     if ranks.count() != len(players):
-        raise LabkitError(
-            f"{', '.join(players)}: there has to be a process for each of them, and there are {ranks.count()}. "
-            f"Start them with torchrun --nproc-per-node={len(players)}."
-        )
+        raise LabkitError(f"{ranks.count()} processes: start one a player, torchrun --nproc-per-node={len(players)}.")
     settings = dict(module=players[ranks.number()], exchange_every=exchange_every)
     return make_step(model, type("RanksApart", (RanksApart,), settings))
 

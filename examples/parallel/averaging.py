@@ -17,7 +17,6 @@ from torch.distributed.algorithms.model_averaging.utils import average_parameter
 from torch.profiler import record_function
 
 from labkit import ranks
-from labkit.errors import LabkitError
 from labkit.models.model import Model
 from labkit.models.step import RANGE, Batch, Step
 from labkit.variants.registry import make_step
@@ -40,10 +39,8 @@ def averaged(model: Model, average_every: int, outer: dict[str, Any] | None = No
             steps towards it from the previous exchange's weights, as in DiLoCo.
 
     Raises:
-        LabkitError: there is one process only, or the number does not fit.
+        LabkitError: the number does not fit.
     """
-    if ranks.count() < 2:
-        raise LabkitError("There is one process, so there is nothing to average. Start several with torchrun.")
     check_at_least(1, average_every=average_every)
     return make_step(model, type("Averaged", (Averaged,), dict(average_every=average_every, outer=outer)))
 

@@ -71,10 +71,7 @@ def split_block(block: ResidualBlock) -> SplitBlock:
         for norm in ("instance", "batch", "none"):
             if repr(block) == repr(ResidualBlock(channels, norm, inner)):
                 return SplitBlock(block, norm)
-    raise LabkitError(
-        f"This {type(block).__name__} has other layers than a labkit.networks.ResidualBlock. Between the convolutions "
-        "a layer that looks across channels would see a part of them, and dropout would differ from rank to rank."
-    )
+    raise LabkitError(f"This {type(block).__name__} has other layers than a labkit.networks.ResidualBlock.")
 
 
 def split_blocks(generator: ResnetGenerator) -> ResnetGenerator:

@@ -59,9 +59,7 @@ def profile(
     profiler = recording.profiled(setup.step(setup.make(), names_in(speedups)), batch, steps, shapes)
     own_time = "self_device_time_total" if batch[0].is_cuda else "self_cpu_time_total"
     typer.echo(profiler.key_averages().table(sort_by=own_time, row_limit=20))
-    typer.echo(
-        f"{recording.write_profile(profiler, out)}: {steps} steps; labkit report reads it, and ui.perfetto.dev shows it"
-    )
+    typer.echo(f"{recording.write_profile(profiler, out)}: {steps} steps, for labkit report and ui.perfetto.dev")
 
 
 def speedups() -> None:

@@ -190,10 +190,7 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any], che
 
     if data == "fruit":
         if prepared != dict(preprocess="resize_and_crop", load_size=None, flip=True, channels=(3, 3)):
-            raise LabkitError(
-                "--preprocess, --load-size, --channels-a, --channels-b and --no-flip are for folders; fruit is painted "
-                "at --size, in colours."
-            )
+            raise LabkitError("--preprocess, --load-size, --channels-a, --channels-b and --no-flip are for folders.")
         return labkit.fruit(size=size, seed=seed)
     if data in PUBLIC_SETS and not Path(data).is_dir():
         Path("datasets").mkdir(exist_ok=True)
@@ -201,8 +198,7 @@ def open_pictures(data: str, size: int, seed: int, prepared: dict[str, Any], che
             data = str(labkit.download(data))
     if not (folder := Path(data).expanduser().absolute()).exists():
         raise LabkitError(
-            f"There is no folder {folder} and no set of this name{did_you_mean(data, ['fruit', *PUBLIC_SETS])}. "
-            "--data takes a folder with trainA and trainB, fruit, or a public set, which is downloaded: "
-            f"{', '.join(PUBLIC_SETS)}."
+            f"There is no {folder} and no set of this name{did_you_mean(data, ['fruit', *PUBLIC_SETS])}. "
+            f"--data takes a folder with trainA and trainB, fruit, or a public set: {', '.join(PUBLIC_SETS)}."
         )
     return labkit.folders(data, size, **prepared, checked=checked)

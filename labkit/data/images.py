@@ -95,8 +95,7 @@ def read_picture(given: Any, channels: int = 3, place: str = "") -> Tensor:
         if not file:
             raise DataError(f"{name} cannot be used as a picture ({reason}).") from error
         raise DataError(
-            f"{name} cannot be read as a {READABLE} picture ({reason}). Copy it again from where it came, export it as "
-            "JPEG, or take it out."
+            f"{name} cannot be read as a {READABLE} picture ({reason}): export it as JPEG, or take it out."
         ) from error
 
 

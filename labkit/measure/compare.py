@@ -129,10 +129,7 @@ def compare(
     """
     makers = list(steps.values()) if isinstance(steps, Mapping) else []
     if not makers or not all(callable(maker) and not isinstance(maker, Step) for maker in makers):
-        raise LabkitError(
-            "steps: give functions that make a step and its model, by name, the baseline first: "
-            "{'baseline': lambda: labkit.make_step(labkit.CycleGAN())}. So each step has its own weights."
-        )
+        raise LabkitError("steps: give functions that make a step and its model, by name, the baseline first.")
     if not rounds >= 6:
         raise LabkitError(f"rounds={rounds!r}: fewer than 6 give no 95% interval. Use at least 6.")
     with torch.random.fork_rng([batch[0].device] if batch[0].is_cuda else []):

@@ -36,10 +36,7 @@ def quality(model: Model, data: UnpairedData) -> dict[str, float]:
         LabkitError: `data` has no paired truth. Only `labkit.fruit` has.
     """
     if not isinstance(data, FruitData):
-        raise LabkitError(
-            f"data={data.name!r} has no truth to compare with. Measure quality on labkit.fruit(); for your own "
-            "pictures, look at the sample grids of the run."
-        )
+        raise LabkitError(f"data={data.name!r} has no truth to compare with, which labkit.fruit() has.")
     return score(functools.partial(run_network, model.translator("AtoB")), data)
 
 

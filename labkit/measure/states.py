@@ -39,8 +39,7 @@ def take_step(step: Step, batch: Pair, name: str) -> dict[str, Tensor]:
         frame, line = frames[-1]
         raise LabkitError(
             f"step {name!r} fails{f' in the {players[-1]}' if players else ''} ({type(error).__name__}: {error}; "
-            f"{frame.f_code.co_filename}, line {line}). It should take two batches and return its losses by name, as "
-            "labkit's own steps do."
+            f"{frame.f_code.co_filename}, line {line}). It takes two batches and returns its losses by name."
         ) from error
 
 

@@ -137,8 +137,7 @@ class CycleGAN(Model):
         self.channels = of_a, of_b = given.channels_a, given.channels_b
         if of_a != of_b and given.lambda_identity:
             raise LabkitError(
-                f"channels_a={of_a}, channels_b={of_b}: G_A takes pictures of A, not those of B, which the identity "
-                "loss would show it. Set lambda_identity=0."
+                f"channels_a={of_a}, channels_b={of_b}: G_A takes no pictures of B. Set lambda_identity=0."
             )
         self.G_A, self.G_B = (
             make_generator(given.generator, given.ngf, given.norm, way) for way in ((of_a, of_b), (of_b, of_a))

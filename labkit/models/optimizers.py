@@ -60,8 +60,8 @@ def load_state(player: str, optimizer: Optimizer, state: dict[str, Any], dtype: 
     kind, saved_kind = type(optimizer).__name__, state.get("kind", "Adam")  # before labkit 0.2.0 all were Adam
     if kind != saved_kind:
         raise LabkitError(
-            f"the optimiser of the {player} is {kind}, and the state is of {saved_kind}. Make the step with the same "
-            "optimisers, or start a new run from the weights alone: labkit.init_from."
+            f"the optimiser of the {player} is {kind}, and the state is of {saved_kind}. Make the step with the same, "
+            "or begin with the weights alone: labkit.init_from."
         )
     groups = [  # options that choose how an optimiser computes, not what, stay as the step has them
         saved | {name: group[name] for name in ("lr", "fused", "foreach", "capturable") if name in group}

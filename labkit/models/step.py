@@ -160,7 +160,6 @@ class Step:
 
     def build(self, betas: tuple[float, float]) -> dict[str, Optimizer]:
         """An optimiser for each player. Speed-ups prepare the networks here, so call `super().build` in yours."""
-        self.built = True
         return {player: self.optimizer(weights, self.lr[player], betas) for player, weights in self.players.items()}
 
     def optimizer(self, weights: list[nn.Parameter], lr: float, betas: tuple[float, float]) -> Optimizer:
@@ -176,13 +175,12 @@ class Step:
         first = next(self.model.parameters())
         if first is not self.first or place_of(first) != self.place:
             raise LabkitError(
-                "the model's weights were moved, converted or replaced after its step was made. Make the step again; "
-                "to continue from where this one was, load its state_dict() into the new one."
+                "the model's weights were moved, converted or replaced after its step was made. Make the step again, "
+                "and load this one's state_dict() into it."
             )
         if self.lr != self.lr_made:
             raise LabkitError(
-                "step.lr was changed, which has no effect. Give the learning rates to labkit.make_step(model, lr=...), "
-                "or multiply all of them with step.scale_lr(factor)."
+                "step.lr was changed, without effect: use make_step(model, lr=...) or step.scale_lr(factor)."
             )
         self.model.check(real_a, real_b, values=not self.range_checked)
         self.range_checked = True

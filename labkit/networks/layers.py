@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from labkit.errors import LabkitError, explained
+from labkit.errors import explained
 
 NORMS = ("instance", "batch", "none", "instance_blocks")
 
@@ -79,9 +78,7 @@ CUSTOM = "own: "  # begins the name that a custom network has in settings and ch
 CHANNELS = "picture_channels"  # of a custom network, whose attribute `channels` may mean something else
 USUAL = {"size_multiple": 4, "min_size": 16}  # most halve the picture twice; smaller ones leave nothing to judge
 PLAIN = "Give a name, or a bare nn.Module (call its class) of float32 on one device that copy.deepcopy can copy."
-LEARNS = (
-    "Return one tensor with a gradient, a generator one like its input; change no input; torch.cat several verdicts."
-)
+LEARNS = "Return one tensor with a gradient, a generator one like its input; change no input; torch.cat verdicts."
 
 
 def custom_copy(argument: str, network: Any, channels: int = 3) -> Any:
@@ -104,15 +101,12 @@ def custom_copy(argument: str, network: Any, channels: int = 3) -> Any:
 
 
 def check_custom(name: str, network: Any, pictures: Tensor) -> None:
-    """Tries a custom network on pictures (B, C, H, W), and a generator, G_A, on larger ones, too.
-
-    The network and the random numbers stay as they were.
+    """Tries a custom network on pictures (B, C, H, W). It and the random numbers stay as they were.
 
     Raises:
-        LabkitError: it cannot learn from these pictures, or takes fewer sizes than it says.
+        LabkitError: it cannot learn from these pictures.
     """
     tried, picture = copy.deepcopy(network), pictures.clone().requires_grad_()
-    (height, width), first = pictures.shape[2:], network.size_multiple
     with torch.random.fork_rng([pictures.device] if pictures.is_cuda else []):
         with explained(f"{name} ({type(network).__name__}) on pictures of shape {tuple(pictures.shape)}", LEARNS):
             result = tried(picture)
@@ -120,14 +114,3 @@ def check_custom(name: str, network: Any, pictures: Tensor) -> None:
             other = result.shape != picture.shape and name == "G_A"
             if other or picture.grad is None or result.dtype != picture.dtype:
                 raise TypeError(f"it returns {result.dtype} of shape {tuple(result.shape)}")
-        multiple, both = first, math.gcd(height, width)  # a multiple that the network needs divides both sides
-        for multiple in (n for n in range(first, both + 1, first) if both % n == 0 and name == "G_A"):
-            with suppress(Exception), torch.no_grad():
-                larger = picture.new_zeros(1, picture.shape[1], height + multiple, width + multiple)
-                if tried.eval()(larger).shape == larger.shape:
-                    break
-    if multiple != first:
-        raise LabkitError(
-            f"{name} ({type(network).__name__}) fails on pictures of {height + first}x{width + first} pixels, as "
-            f"labkit.translate may show it. Name the sides that it takes in its class: size_multiple = {multiple}."
-        )

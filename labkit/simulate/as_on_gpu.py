@@ -14,14 +14,7 @@ from labkit.simulate.autocast import autocast_on_meta
 from labkit.simulate.cuda_stubs import ON_META, Schedule, stubs_for_cuda
 
 aten = torch.ops.aten
-POINTWISE = {
-    aten.add.Tensor,
-    aten.leaky_relu_backward.default,
-    aten.mse_loss_backward.default,
-    aten.tanh_backward.default,
-    aten.threshold_backward.default,
-}
-IN_PLACE_ON_LISTS = {aten._foreach_addcdiv_.ScalarList, aten._foreach_addcmul_.Scalar, aten._foreach_lerp_.Scalar}
+POINTWISE = {aten.add.Tensor, aten.leaky_relu_backward.default, aten.threshold_backward.default}
 
 
 class AsOnGPU(TorchDispatchMode):
@@ -33,7 +26,7 @@ class AsOnGPU(TorchDispatchMode):
     """
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        first = args[0][0] if args and isinstance(args[0], list) and args[0] else args[0] if args else None
+        first = args[0] if args else None
         if isinstance(first, Tensor) and first.is_meta:
             if operator is aten.native_batch_norm_backward.default:
                 _, picture, weight, *_, wanted = args
@@ -43,10 +36,6 @@ class AsOnGPU(TorchDispatchMode):
                 numbers = torch.promote_types(first.dtype, torch.float32)
                 mean, deviation = (first.new_empty(first.shape[1], dtype=numbers) for _ in range(2))
                 return torch.empty_like(first), mean, deviation
-            if operator in (aten.leaky_relu_.default, aten.relu_.default):
-                return first
-            if operator in IN_PLACE_ON_LISTS:
-                return None
             if operator in POINTWISE and all_alike([one for one in args if isinstance(one, Tensor)]):
                 return torch.empty_like(first)
         result = operator(*args, **(kwargs or {}))

@@ -17,7 +17,6 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -92,7 +91,9 @@ def shared_step(model: Model, *speedups: str | type, batch_size: int = 1, size: 
     with LiveBytes() as live, _RanksThatAreNotThere(), fake_ranks(2), counted_step as (step, batch, schedule):
         recorder = _CollectiveRecorder(schedule)
         for ddp in step.ddp.values():  # type: ignore[attr-defined]
-            _prepare(ddp, recorder)
+            ddp.logger = mock.Mock()  # DDP's statistics know no meta device, and say so on stderr
+            # A function without annotations, since DDP refuses ours.
+            ddp.register_comm_hook(recorder, lambda state, bucket: _exchange(state, bucket))
         for _ in range(2):
             step(*batch)
         memory = live.peak  # before we record, which keeps every tensor
@@ -113,12 +114,6 @@ def fake_ranks(count: int) -> Iterator[None]:
             yield
     finally:
         dist.destroy_process_group()
-
-
-def _prepare(ddp: DistributedDataParallel, recorder: _CollectiveRecorder) -> None:
-    """Lets DDP run on the meta device: DDP's own way of exchanging a bucket would end the process there."""
-    ddp.logger = mock.Mock()  # DDP's statistics know no meta device, and say so on stderr
-    ddp.register_comm_hook(recorder, lambda state, bucket: _exchange(state, bucket))  # DDP refuses our annotations
 
 
 def _exchange(recorder: _CollectiveRecorder, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:

@@ -69,10 +69,6 @@ class Roofline:
         seconds = roofline_seconds(flops, bytes_moved, reached, self.bytes_per_s * self.bytes_share)
         return self.least_us + 1e6 * seconds
 
-    def upload_microseconds(self, bytes_moved: float) -> float:
-        """Microseconds to copy from the host. `bytes_moved` counts each byte twice, once read and once written."""
-        return self.least_us + 1e6 * bytes_moved / 2 / (self.host_bytes_per_s * self.bytes_share)
-
     def busy_share(self, rows: int, columns: int, products: int = 1) -> float:
         """The share of the peak that so many matrix products reach, each with a result of `rows` x `columns`.
 
@@ -208,10 +204,9 @@ def kernels(operators: Sequence[Operator], roofline: Roofline) -> list[Kernel]:
     found = []
     for place, operator in enumerate(operators):
         for part in parts_of(operator, roofline):
-            if operator.name == UPLOAD:
-                us = roofline.upload_microseconds(part.bytes_moved)
-            else:
-                us = roofline.microseconds(part.flops, part.bytes_moved, part.arithmetic)
+            us = roofline.microseconds(part.flops, part.bytes_moved, part.arithmetic)
+            if operator.name == UPLOAD:  # whose bytes count twice, once read and once written
+                us = roofline.least_us + 1e6 * part.bytes_moved / 2 / (roofline.host_bytes_per_s * roofline.bytes_share)
             found.append(Kernel(part.name, us, place))
     return found
 

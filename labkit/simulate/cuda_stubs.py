@@ -123,9 +123,7 @@ def own(stream: Stream | None = None) -> Stream:
     """The given stream, or the current one. Raises `StreamError` if it is no stub but a stream of a real GPU."""
     stream = stream or Stream.timekeeper.current
     if not isinstance(stream, Stream):
-        raise StreamError(
-            f"{stream} is a CUDA stream that was made earlier. Make the streams inside the step, at its first call."
-        )
+        raise StreamError(f"{stream} is a CUDA stream that was made earlier. Make streams in the step's first call.")
     return stream
 
 
@@ -188,10 +186,7 @@ class Schedule(Timekeeper):
             self._waits[stream.number].add(point)
 
     def host_waits(self, point: Any = None) -> None:
-        raise StreamError(
-            "synchronize: lets the host wait for the GPU, which a list of operators cannot hold. Use wait_stream or "
-            "events: they let only the GPU wait."
-        )
+        raise StreamError("synchronize: here the host cannot wait. Use wait_stream or events, for which the GPU waits.")
 
     def add(self, reads: list[Tensor], writes: list[Tensor]) -> tuple[int, tuple[int, ...]]:
         """The stream of the next operator, and the operators it waits for, at most one of every other stream.

@@ -141,8 +141,8 @@ def meta_step(model: Model, *speedups: str | type, batch_size: int, size: int) -
     """
     if refused := sorted(name for name in speedups if isinstance(name, str) and name in GPU_ONLY):
         raise LabkitError(
-            f"{', '.join(refused)}: acts on a GPU only, so its operators cannot be recorded here. Leave it out; "
-            "labkit.simulate.replay(..., graph=True) plays any step as a graph."
+            f"{', '.join(refused)}: acts on a GPU only, so leave it out; labkit.simulate.replay(..., graph=True) plays "
+            "any step as a graph."
         )
     model = copy.deepcopy(model).to("meta")
     with as_on_gpu() as schedule:

@@ -82,12 +82,18 @@ def predict(
     if device is not None:
         check_known("device", device, ROOFLINES)
     ways = (False, True) if graph is None else (graph,)
-    operators, memory = _second_run(_forward(step, inputs) if isinstance(step, nn.Module) else step)
+    if isinstance(step, nn.Module):
+        on_meta, moved = copy.deepcopy(step).to("meta"), [one.to("meta") for one in inputs]
+        step = torch.no_grad()(lambda: on_meta(*moved))
+    with explained("The step failed on the meta device", ON_META), LiveBytes() as live:
+        with as_on_gpu():
+            step()  # an optimiser makes its state
+        operators = program_operators(step)
     types = {operator.dtype for operator in operators if operator.flops}
     able = [name for name, roofline in ROOFLINES.items() if types <= roofline.flops_per_s.keys()]
     devices = (able or [*ROOFLINES]) if device is None else [device]
     rows = [
-        {**_row(operators, ROOFLINES[name], as_graph, host_us), "memory_GB": memory / 1e9}
+        {**_row(operators, ROOFLINES[name], as_graph, host_us), "memory_GB": live.peak / 1e9}
         for name in devices
         for as_graph in ways
     ]
@@ -95,21 +101,6 @@ def predict(
     assumed = {"host_us": host_us, "rooflines": {name: asdict(ROOFLINES[name]) for name in devices}}
     table.attrs["stamp"] = stamp() | {"SIMULATED": True, "device": f"SIMULATED {', '.join(devices)}", **assumed}
     return table
-
-
-def _forward(module: nn.Module, inputs: Sequence[Tensor]) -> Callable[[], object]:
-    on_meta = copy.deepcopy(module).to("meta")
-    moved = [one.to("meta") for one in inputs]
-    return torch.no_grad()(lambda: on_meta(*moved))
-
-
-def _second_run(step: Callable[[], object]) -> tuple[list[Operator], int]:
-    """The operators of the step's second run, and its peak memory in bytes."""
-    with explained("The step failed on the meta device", ON_META), LiveBytes() as live:
-        with as_on_gpu():
-            step()  # an optimiser makes its state
-        operators = program_operators(step)
-    return operators, live.peak
 
 
 def _row(operators: Sequence[Operator], roofline: Roofline, graph: bool, host_us: float) -> dict[str, object]:

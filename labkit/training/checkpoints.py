@@ -22,7 +22,6 @@ from labkit.models import MODELS
 from labkit.models.model import Model
 from labkit.networks.layers import CUSTOM
 from labkit.settings import defaults_of
-from labtrace.errors import did_you_mean
 from labtrace.files import atomic_write
 
 FILE = "checkpoint.pt"
@@ -89,9 +88,7 @@ def check_reads(state: Any, where: str) -> None:
         held = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list | tuple) else ()
         for key, part in held:
             check_reads(part, f"{where}[{key!r}]")
-        raise LabkitError(
-            f"{where}: no checkpoint gives back {type(state)}. Convert it, as with float(...) or str(...)."
-        ) from error
+        raise LabkitError(f"{where}: no checkpoint gives back {type(state)}. Convert it, as with float().") from error
 
 
 def load(path: Path | str, device: torch.device | str = "cpu") -> dict:
@@ -154,7 +151,7 @@ def check_settings(path: Path, kind: str, saved: dict[str, Any], wanted: dict[st
     if differing:
         raise CheckpointError(
             f"{path}: the checkpoint is of another {kind}: {'; '.join(differing)}. Use the same settings, or another "
-            f"folder to start again. With the same networks --init-from {path} begins there with these weights."
+            f"folder, with --init-from {path} for its weights."
         )
 
 
@@ -181,8 +178,7 @@ def check_pictures(path: Path, saved: list[list[Stamp]], here: list[list[Stamp]]
         check_settings(path, "run", {"pictures": "trainA and trainB"}, {"pictures": now})
     if changes:
         warnings.warn(
-            f"{path}: the pictures have changed since this run began: {'; '.join(changes)}. Training continues with "
-            "the new ones. If there are more or fewer, all come in another order from now on.",
+            f"{path}: pictures changed since this run began: {'; '.join(changes)}. Training continues with them.",
             stacklevel=2,
         )
 
@@ -208,9 +204,7 @@ def read(path: Path | str, device: torch.device | str = "cpu") -> Any:
     kept = ", ".join(str(kept) for kept in sorted(run.glob(f"{KEPT}/[0-9]*.pt")) if kept != file)
     advice = f"The run kept {kept}: to continue from one of them, copy it to {run / FILE}." if kept else ""
     if not file.is_file():
-        missing = next((each for each in (*reversed(file.parents), file) if not each.exists()), file)
-        near = did_you_mean(missing.name, [each.name for each in missing.parent.glob("[!.]*")])
-        raise CheckpointError(f"{missing}: there is no checkpoint here. {advice or 'Was the run ever saved?' + near}")
+        raise CheckpointError(f"{file}: there is no checkpoint here. {advice or 'Was the run ever saved?'}")
     try:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:

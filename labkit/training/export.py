@@ -154,7 +154,7 @@ def _check(network: Generator, run: Runner, path: Path) -> float:
         differences.append((run(pictures) - network(pictures)).abs().max().item())
         if not differences[-1] <= LIMIT:
             raise LabkitError(
-                f"{path}: not written. On pictures of {height}x{width} pixels the exported network differs from "
-                f"PyTorch by {differences[-1]:.1e}. Try another form (.onnx, .pt2), or other versions of the packages."
+                f"{path}: not written. On {height}x{width} pixels the exported network differs from PyTorch by "
+                f"{differences[-1]:.1e}. Try another form (.onnx, .pt2), or other versions of the packages."
             )
     return max(differences)

@@ -224,9 +224,8 @@ def _cause(error: Exception, run: Run) -> Exception:
     """The error to raise for one that ended the batches: one of a worker says what to do, those of pictures stay."""
     if re.search("(allocate|out of) shared memory", str(error)):
         return TrainingError(
-            "/dev/shm is full: there processes hand over the batches that they prepare. Give it more room (in Docker "
-            "with --shm-size), or take fewer workers (0 need none), or in a new folder smaller batches; "
-            f"{_where_saved(run)}."
+            "/dev/shm is full: batches are handed over there. Give it more room (in Docker with --shm-size), or take "
+            f"fewer workers (0 need none) or, in a new folder, smaller batches; {_where_saved(run)}."
         )
     lost = isinstance(error, (ConnectionError, EOFError)) and not str(error).startswith("Caught")
     if lost or "DataLoader worker (pid" in str(error):
@@ -248,10 +247,7 @@ def _check(data: UnpairedData, step: Step, batch_size: int, ema: float, **number
     height, width = data.whole or (data.size, data.size)
     step.model.check_size(height, width, where=f"data {data.name!r}")
     if step.ranks != ranks.count():
-        raise LabkitError(
-            f"{ranks.count()} ranks, but each would train a model of its own: make the step with the speed-up "
-            "'data_parallel'."
-        )
+        raise LabkitError(f"{ranks.count()} ranks, but each would train a model of its own: use 'data_parallel'.")
     if step.shares > 1:
         ranks.local_batch_size(batch_size)  # raises an error if they cannot share it evenly
 

@@ -16,7 +16,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from labkit import ranks
 from labkit.data.batches import UnpairedData
-from labkit.errors import CheckpointError, LabkitError, TrainingError
+from labkit.errors import CheckpointError, LabkitError, TrainingError, explained
 from labkit.locks import locked
 from labkit.models.model import Model
 from labkit.models.step import Step
@@ -150,13 +150,10 @@ def _load(run: Run, folder: Path) -> None:
         checkpoints.check_settings(folder, "run", {"steps done": state["done"]}, {"steps done": run.steps})
     if by_file:
         checkpoints.check_pictures(folder, files, run.data.files)
-    try:
-        run.step.load_state_dict(state["step"])
-    except RuntimeError as error:  # of a custom network, whose settings are only its name
-        raise CheckpointError(
-            f"{folder}: the weights are of other networks ({checkpoints.in_one_line(error)}). Give the same to resume, "
-            "or another folder to start again."
-        ) from error
+    with explained(
+        f"{folder}: the weights are of other networks", "Give the same, or another folder.", CheckpointError
+    ):
+        run.step.load_state_dict(state["step"])  # of a custom network the settings are only its name
     if run.average is not None:
         run.average.load_state_dict(state["average"])
     run.done = run.saved = state["done"]

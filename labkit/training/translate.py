@@ -115,8 +115,8 @@ def targets_of(source: Path, target: Path, overwrite: bool, skip_existing: bool)
     existing = [file for file in targets.values() if file.exists()]
     if existing and not overwrite:
         raise LabkitError(
-            f"{len(existing)} of {len(targets)} files to write exist already, such as {shown(existing[0])}: pass them "
-            "over (--skip-existing, skip_existing=True), overwrite them (--overwrite), or name another target."
+            f"{len(existing)} of {len(targets)} files exist already, such as {shown(existing[0])}: pass them over "
+            "(--skip-existing), overwrite them (--overwrite), or name another target."
         )
     return targets
 
@@ -146,13 +146,11 @@ def _translated(network: Generator, path: Path, size: int | None) -> Tensor:
     except (RuntimeError, ValueError, MemoryError) as error:
         if (reason := out_of_memory(error)) is None:
             raise LabkitError(
-                f"{path}: {type(network).__name__} cannot take {sides[1]}x{sides[0]} px ({in_one_line(error)}). Its "
-                "attributes size_multiple and min_size have to name the sides that it takes. If it takes one size "
-                "alone, resize pictures to that: --size, or size=."
+                f"{path}: {type(network).__name__} cannot take {sides[1]}x{sides[0]} px ({in_one_line(error)}). Say in "
+                "its size_multiple and min_size which sides it takes, or resize pictures: --size, or size=."
             ) from error
         raise DataError(
-            f"{shown(path)}: a picture of {width}x{height} pixels is too large for the memory ({reason}). A ResNet "
-            "with ngf 64 takes 0.9 GB for each megapixel, with ngf 32 half of it. Translate it at fewer pixels: give "
-            "--size, or size=."
+            f"{shown(path)}: a picture of {width}x{height} pixels is too large for the memory ({reason}). Translate it "
+            "at fewer: give --size, or size=."
         ) from error
     return to_uint8(result[:, :height, :width])

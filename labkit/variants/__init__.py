@@ -81,9 +81,7 @@ class SpeedUp(Step):
         on_cpu = next(model.parameters()).device.type == "cpu"
         if cls.computes_in is None or not on_cpu or not devices.emulates(cls.computes_in):
             return None
-        return (
-            f"this processor only emulates {str(cls.computes_in).removeprefix('torch.')}, which is slower than float32"
-        )
+        return f"this processor only emulates {str(cls.computes_in).removeprefix('torch.')}, slower than float32"
 
     @staticmethod
     def why_inactive(model: Model) -> str | None:

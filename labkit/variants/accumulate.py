@@ -32,8 +32,7 @@ class Accumulate(SpeedUp):
     def inputs(self, real_a: Tensor, real_b: Tensor) -> Batch:
         if len(real_a) < self.parts:
             raise LabkitError(
-                f"accumulate={self.parts}: a batch of {len(real_a)} cannot be split into {self.parts} parts. "
-                f"Use larger batches, or make_step(..., accumulate={len(real_a)})."
+                f"accumulate={self.parts}: a batch of {len(real_a)} cannot be split: accumulate={len(real_a)} at most."
             )
         of_part, halves = super().inputs, (real_a.tensor_split(self.parts), real_b.tensor_split(self.parts))
         parts = [of_part(*pictures) for pictures in zip(*halves, strict=True)]

@@ -54,10 +54,7 @@ class Graph(SpeedUp):
         if self.acts:
             for optimizer in optimizers.values():
                 if not optimizer.defaults.get("capturable"):
-                    raise LabkitError(
-                        f"graph: {type(optimizer).__name__} would not be recorded as it is. Give it adam_options(), if "
-                        "it takes capturable=True, or leave 'graph' out."
-                    )
+                    raise LabkitError(f"graph: it cannot record {type(optimizer).__name__} without its adam_options().")
                 for group in optimizer.param_groups:
                     # Fused Adam reads a float32, whatever the weights and PyTorch's default type are.
                     group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=self.device)
@@ -89,8 +86,8 @@ class Graph(SpeedUp):
         recorded = self.static.get("real_a", real_a)
         if recorded.shape != real_a.shape:
             raise DataError(
-                f"graph: the step is recorded for batches of shape {tuple(recorded.shape)}, this one has "
-                f"{tuple(real_a.shape)}. Keep to one shape, or make another step from the model for it."
+                f"graph: recorded for batches of shape {tuple(recorded.shape)}, not {tuple(real_a.shape)}. "
+                "Make another step for it."
             )
         return super().inputs(real_a, real_b)
 
@@ -121,8 +118,8 @@ class Graph(SpeedUp):
             if isinstance(first, torch.OutOfMemoryError):
                 raise first from None
             raise LabkitError(
-                f"graph: the step cannot be recorded ({first}). Nothing in it may wait for the device: no .item(), "
-                "no print of a tensor, no `if` on its value in a seam."
+                f"graph: the step cannot be recorded ({first}). Nothing in it may wait "
+                "for the device: no .item(), no print, no `if` on its value."
             ) from error
 
     def on_own_stream(self, body: Callable[[], None]) -> None:

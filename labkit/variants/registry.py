@@ -106,8 +106,7 @@ def make_step(
             raise LabkitError(f"speed-up {name!r}: {obstacles['unsuited']}.")
         if "emulated" in obstacles and not emulate:
             raise LabkitError(
-                f"speed-up {name!r}: {obstacles['emulated']}. Leave it out. (For its rounding: make_step(..., "
-                "emulate=True).)"
+                f"speed-up {name!r}: {obstacles['emulated']}: leave it out, or emulate=True for its rounding."
             )
         if "inactive" in obstacles:
             warnings.warn(f"{name}: {obstacles['inactive']}, so it changes nothing.", stacklevel=2)
@@ -118,14 +117,7 @@ def make_step(
     named = [speedup for name, speedup in SPEEDUPS.items() if name in names]
     stack = [*[speedup.__name__ for speedup in given], *[speedup.name for speedup in named]]
     name = "+".join(stack) or model.step_class.__name__
-    step = type(name, (*given, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
-    cut_off = [repr(speedup.name) for speedup in named if "build" in vars(speedup)]
-    if cut_off and not getattr(step, "built", False):
-        raise LabkitError(
-            f"your build() does not call super().build(betas), in which {', '.join(cut_off)} prepares the networks. "
-            "To choose other optimisers override optimizer(weights, lr, betas) instead."
-        )
-    return step
+    return type(name, (*given, *named, model.step_class), attributes)(model, lr=lr, betas=betas)
 
 
 def seams(step_class: type[Step]) -> list[str]:

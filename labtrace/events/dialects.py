@@ -29,7 +29,7 @@ CATEGORIES = {
 # The other categories that Kineto writes, but for those of devices that labtrace does not read.
 OTHER_CATEGORIES = (
     "gpu_user_annotation external_correlation cpu_instant_event python_function overhead cuda_sync cuda_event "
-    "cuda_profiler_range collective_comm ac2g fwdbwd"
+    "collective_comm ac2g fwdbwd"
 ).split()
 # Names of kernels that send data to other devices: of NCCL and its relatives for AMD (RCCL), Intel (oneCCL) and Huawei
 # (HCCL); of MSCCL++, NVSHMEM, Transformer Engine (userbuffers) and DeepSeek's experts (DeepEP); and of PyTorch's and

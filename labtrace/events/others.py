@@ -11,9 +11,6 @@ OTHERS = {  # by a pattern of the file's name, a line break and the file's begin
     rb'\A.*\.pb\n|"hlo_(?:op|module)"|/host:CPU|/device:[GT]PU:': "a profile of XLA (JAX, TensorFlow): xprof reads it",
     rb'\A.*\.(nsys-rep|qdrep|sqlite|ncu-rep)\n|"(TraceProcess|Cuda)Event"': "a report of Nsight: nsys or ncu reads it",
     rb'\A.*\.(db|pftrace)\n|"rocprofiler-sdk-tool"|"BeginNs"': "a profile of AMD's rocprof: rocpd reads it",
-    rb'\A.*(\.et\n|\n\{[^{]*"schema":[^{]*"nodes":)': "an execution trace: et_replay and Chakra read it",
-    rb"\A.*\n\[\s*\[": "a timeline of the memory (export_memory_timeline), without kernels",
-    rb"\A.*\.(pickle|pkl)\n": "a pickle, such as a snapshot of the memory: docs.pytorch.org/memory_viz shows that",
 }
 
 

@@ -34,8 +34,6 @@ from labtrace.events.intervals import Nested, Union, innermost
 from labtrace.events.reading import Recording, entry, number
 from labtrace.ranges import RANGE
 
-COUNTERS = "cuda_profiler_range"
-
 
 class Rank:
     """The events of one rank, as the tables need them. All times are in microseconds since its first event.
@@ -172,9 +170,7 @@ class Rank:
         file, events = self.recording.file, self.recording.events
         events = events.assign(**{name: self._marked[name].combine_first(events[name]) for name in ("end", "duration")})
         there = self.steps["step"].tolist()
-        numbers = (
-            ", ".join(map(str, there)) or "none: no ProfilerStep, which step() of torch.profiler or labkit.record marks"
-        )
+        numbers = ", ".join(map(str, there)) or "none: no ProfilerStep, which the profiler's step() marks"
         for step in (first, last):
             if step not in there:
                 raise TraceError(f"{file}: there is no step {step} in this trace. Choose among {numbers}.")
@@ -185,8 +181,7 @@ class Rank:
         launched = on_gpu & events["correlation"].isin(launching)
         if on_gpu.any() and not launched.any():
             raise TraceError(
-                f"{file}: no kernel was launched in the steps {first} to {last}, or its launch is not in the trace. "
-                f"Choose other steps among {numbers}, or use the whole trace."
+                f"{file}: no kernel launched in the steps {first} to {last}. Choose others among {numbers}."
             )
         return Rank(replace(self.recording, events=events[on_host | launched]))
 
@@ -250,11 +245,6 @@ class Rank:
         if self.has_gpu:
             return ""
         events = self.recording.events["category"]
-        if counted := int((events == COUNTERS).sum()):
-            return (
-                f"no kernels, but {counted} ranges of hardware counters (cuda_profiler_range). In that mode "
-                "the profiler records no timeline. Record once more without counters (profiler_metrics)."
-            )
         if matching(self.operators["name"], f"{LAUNCHING_CALLS}|{APPENDED_LAUNCHES}").any():
             return (
                 "the host launched kernels, but none is in the trace: the profiler could not record the GPU. CUPTI "
@@ -264,18 +254,12 @@ class Rank:
         if self.recording.left_out.get("events without a category"):  # of Ascend's profiler
             strange.append("no category")
         if strange:
-            return (
-                f"no work of a GPU, but events of a device that labtrace does not read ({', '.join(strange)}). "
-                "It reads recordings of GPUs of NVIDIA, AMD and Intel. operators() and ranges() work on this one, too."
-            )
+            return f"events of a device that labtrace does not read ({', '.join(strange)}): use operators(), ranges()."
         return ""
 
     def check_gpu(self) -> None:
         """Raises `TraceError`, with the reason, if the trace holds no GPU activity."""
-        on_cpu = (
-            "no GPU activity in this trace: it was recorded on a CPU. Record on a GPU, or open such a trace. "
-            "summary(), processor(), operators() and ranges() work on this one, too."
-        )
+        on_cpu = "recorded on a CPU, without a GPU's activity: use summary(), processor(), operators() and ranges()."
         if not self.has_gpu:
             raise TraceError(f"{self.recording.file}: {self.why_lost or on_cpu}")
 
@@ -283,9 +267,8 @@ class Rank:
         """Raises `TraceError` if the trace holds no launch of a kernel."""
         if self.kernels["call_begin"].isna().all():
             raise TraceError(
-                f"{self.recording.file}: no launch of any kernel in this trace, or of another clock (see Trace.audit), "
-                "so the queue is not known, and it cannot be replayed. Record the host, too: ProfilerActivity.CPU of "
-                "torch.profiler, as labkit.record does."
+                f"{self.recording.file}: no launch of any kernel, or of another clock (see Trace.audit), so the queue "
+                "is not known, and it cannot be replayed. Record the host, too: ProfilerActivity.CPU."
             )
 
     @cached_property
@@ -334,8 +317,7 @@ def _by_gpu(recording: Recording) -> list[Recording]:
         return [recording]
     if events["pid"][events["category"].isin(CALLS)].nunique() > 1:
         raise TraceError(
-            f"{recording.file}: kernels of {len(gpus)} GPUs and the calls of several processes in one file, which "
-            "cannot be told apart. Give a folder with the file that the profiler wrote of each process."
+            f"{recording.file}: several GPUs and processes in one file. Give a folder with one of each process."
         )
     parts = []
     for gpu in sorted(gpus, key=str):

@@ -131,9 +131,8 @@ def read(path: Path | str) -> dict[int, Recording]:
         earlier = recordings.setdefault(recording.rank, recording)
         if earlier is not recording:
             raise TraceError(
-                f"{earlier.file} and {file}: both are of rank {recording.rank} (the rank is 0 where neither "
-                "distributedInfo nor a name such as rank0.json says it). A folder is read as one run with one file a "
-                "rank. Open one of them, or move one away."
+                f"{earlier.file} and {file}: both are of rank {recording.rank} (0 where neither distributedInfo nor a "
+                "name such as rank0.json says it). Open one of them, or move one away."
             )
     if not recordings:
         raise others[0]
@@ -154,10 +153,7 @@ def trace_files(path: Path | str) -> list[Path]:
         if files := sorted(file for file in path.iterdir() if file.name.endswith(SUFFIXES) and file.name[0] != "."):
             return files
         cause = "no trace among the files of this folder" if any(path.iterdir()) else "this folder is empty"
-        raise TraceError(
-            f"{path}: {cause}. A trace's name ends in .json or .json.gz. torch.profiler writes one, and so do "
-            "`labtrace watch` and labkit.record."
-        )
+        raise TraceError(f"{path}: {cause}. A trace's name ends in .json or .json.gz. `labtrace watch` records one.")
     if not path.name.endswith(SUFFIXES):
         check_own(path)
         raise TraceError(f"{path}: a trace's name ends in .json or .json.gz. Choose such a file, or rename it.")
@@ -176,8 +172,7 @@ def read_file(file: Path) -> Recording:
     if table.empty:
         left_out = "".join(f" {many} are {reason}." for reason, many in columns.left_out.items())
         raise TraceError(
-            f"{file}: no complete events in it, those with a duration (dur) and a category (cat).{left_out} Record at "
-            "least one step with torch.profiler."
+            f"{file}: no complete events in it, with a duration (dur) and a category (cat).{left_out} {AGAIN}"
         )
     check_sound(file, table)
     return Recording(
@@ -205,8 +200,7 @@ def check_sound(file: Path, events: pandas.DataFrame) -> None:
         if bad.any():
             raise TraceError(
                 f"{file}: {bad.sum()} of {len(events)} events have {fault}, the first of them "
-                f"{events['name'][bad].iloc[0][:80]!r}. No profiler writes such events. Record again, or "
-                "use the file as it was before it was edited."
+                f"{events['name'][bad].iloc[0][:80]!r}. No profiler writes such events. {AGAIN}"
             )
 
 
@@ -264,9 +258,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
         if text.startswith(GZIP):  # whatever the name: browsers unpack files, and tools pack them
             text = gzip.decompress(text)
     except (OSError, EOFError, zlib.error) as cause:
-        raise TraceError(
-            f"{file}: cannot be read ({cause}): it is damaged, cut off or not yours to read. {AGAIN}"
-        ) from cause
+        raise TraceError(f"{file}: damaged, cut off or not yours ({cause}). {AGAIN}") from cause
     if not text.isascii():  # of another encoding, or of several: a path may be in the system's
         text = text.decode(json.detect_encoding(text), "replace").encode()
     text = text.strip()
@@ -287,9 +279,7 @@ def parse(file: Path, on_event: Callable[[Event], None]) -> dict[str, Any]:
         raise TraceError(f"{file}: an event in it is not one that torch.profiler writes ({cause}). {AGAIN}") from cause
     except (ValueError, RecursionError) as cause:
         raise TraceError(f"{file}: no JSON, or cut off ({cause}). None of its events is read. {AGAIN}") from cause
-    raise NoTraceError(
-        f'{file}: JSON, but no trace: there is no list of "traceEvents" in it. Choose a file that torch.profiler wrote.'
-    )
+    raise NoTraceError(f'{file}: JSON, but no trace of torch.profiler: there is no list of "traceEvents" in it.')
 
 
 def _entries(text: bytes) -> dict[str, msgspec.Raw]:
@@ -391,10 +381,7 @@ class Columns:
         if last >= LATEST_NS or last - first > LONGEST_NS:
             apart = f"lie {(last - first) / 86_400e9:,.0f} days apart"
             strange = "are a century from now" if last >= LATEST_NS else apart
-            raise TraceError(
-                f"{self.file}: its events {strange}. Some times are nanoseconds, or of another clock. A trace counts "
-                "in microseconds: divide ts and dur by 1000, or record again."
-            )
+            raise TraceError(f"{self.file}: its events {strange}. If these are nanoseconds, divide ts and dur by 1000.")
         lasting = np.abs(duration) <= LONGEST_NS
         begin = begin - first
         texts = {name: names[values[name]] for name in ("name", "message", "note")}

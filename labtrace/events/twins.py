@@ -34,7 +34,7 @@ def named_by(rank: Rank, other: Rank) -> Recording:
     if (found < 0).all():
         raise TraceError(
             f"{rank.recording.file}: {other.recording.file} launches no kernel of a CUDA graph in it. Record the same "
-            "training launch by launch, with the same batch and precision or, on an AMD GPU, the graph's capture."
+            "training launch by launch, in the same precision, or on an AMD GPU the capture."
         )
     order = events.index[events["category"].isin(GPU_WORK)]
     twin = pandas.Series(found, events["begin"][order].sort_values(kind="stable").index)  # as in Rank.gpu_work

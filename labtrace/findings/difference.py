@@ -103,8 +103,7 @@ def _pairs(ours: Mapping[int, Rank], theirs: Mapping[int, Rank]) -> dict[int, tu
         for one, other in (pair, pair[::-1]):
             if one.steps.empty and not other.steps.empty:
                 raise TraceError(
-                    f"{one.recording.file}: no steps in this trace, but in {other.recording.file.name}, so times per "
-                    "step cannot be compared. Call the profiler's step() after each step when you record."
+                    f"{one.recording.file}: no steps, which {other.recording.file.name} has. Call profiler.step()."
                 )
     return both
 

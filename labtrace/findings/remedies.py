@@ -71,7 +71,6 @@ class Remedies:
         self.wall = max(end) - min(begin)
         doubts = [unsound, replay_doubt(rank, np.array(begin), np.array(end))]
         self.waited = waits_for_ranks(rank, ranks)
-        self.before_ampere = rank.recording.before_ampere
         self.missing = audit.missing_ranks(ranks)
         self.pipeline = is_pipeline(ranks)
         self.mixed = self.missing > 0 and not self.pipeline
@@ -199,9 +198,8 @@ class Remedies:
         gain = self._gain(kernel_us=np.zeros(len(self.lasting))) / (self.wall or np.nan)
         if gain < silent:
             raise LabError(
-                f"{rank.recording.file}: the GPU was busy for {busy:.0%} of the time and the host ahead of it, but the "
-                f"replay without any kernel is only {gain:.0%} shorter. So the host waited in a way that does not show "
-                "here, and this trace cannot predict the effect of a change."
+                f"{rank.recording.file}: the GPU was busy for {busy:.0%} of the time, but the replay without kernels "
+                f"is only {gain:.0%} shorter: the host waited in a way that does not show. No change can be predicted."
             )
 
     def _without(self, kernels: pandas.Series) -> float:

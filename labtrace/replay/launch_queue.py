@@ -90,11 +90,6 @@ class Timeline:
         """The share of the wall time in which no kernel runs on any stream."""
         return 1 - self.busy / self.wall if self.wall else 0.0
 
-    @property
-    def launch_delays(self) -> np.ndarray:
-        """How long each launched kernel waited for its start. Long delays mean a full queue, so a busy GPU."""
-        return self.kernel_start - self.host_end
-
     def queue_depth(self) -> tuple[np.ndarray, np.ndarray]:
         """Times, and the number of kernels that are launched but not started from each time on, 0 before the first."""
         return levels(self.host_end, self.kernel_start)

@@ -99,9 +99,7 @@ class Replay:
             sources[i] = Source(sources[first.setdefault(step, i)].call, -1, "", "", step)
             last[step] = i
         if not first:
-            raise LabError(
-                "graph: no steps are marked in this trace. Call step() of torch.profiler's profile after each."
-            )
+            raise LabError("graph: no steps are marked in this trace: call the profiler's step() after each.")
         waits = {i for i in self.synchronised if sources[i].step < 0 or i == last[sources[i].step]}
         # A graph is one entry of the queue, so the limit does not apply.
         return replace(self, launches=launches, sources=sources, synchronised=waits, queue_limit=len(launches) + 1)

@@ -28,8 +28,7 @@ def temporal_by_step(rank: Rank) -> pandas.DataFrame:
     begins = kernels[kernels["step"] >= 0].groupby("step")["begin"].min()
     if begins.empty:
         raise TraceError(
-            f"{rank.recording.file}: no steps in this trace, since no ProfilerStep range is around a launch. "
-            "Call step() of torch.profiler's profile after each, as labkit.record does. temporal() needs none."
+            f"{rank.recording.file}: no steps: call the profiler's step() after each. temporal() needs none."
         )
     begin = np.maximum.accumulate(begins.to_numpy())
     table = _parts(rank, begin, np.append(begin[1:], rank.stop))

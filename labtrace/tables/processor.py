@@ -70,7 +70,7 @@ def processor(rank: Rank) -> pandas.DataFrame:
     """
     if not rank.on_cpu:
         raise TraceError(
-            f"{rank.recording.file}: recorded with a GPU, on which a step's time is another: see temporal()."
+            f"{rank.recording.file}: recorded with a GPU, where a step takes another time: see temporal()."
         )
     work, steps = typical_work(rank), typical_steps(rank)
     by_name = work.groupby(["kind", "name"], as_index=False)["us"].sum().sort_values("us", ascending=False)

@@ -39,13 +39,11 @@ UNREADABLE = {
     "other JSON": ("other.json", b'{"rows": {}}', 'no list of "traceEvents"'),
     "JAX": ("jax.json", b'{"traceEvents": [{"ph": "X", "ts": 1, "dur": 5, "args": {"hlo_op": "f"}}]}', "XLA"),
     "xplane": ("vm.xplane.pb", b"\n\x09/host:CPU", "XLA.*xprof"),
-    "Chakra": ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": [{"id": 2}]}', "et_replay"),
     "rocprofv3": ("1_results.json", b'{"rocprofiler-sdk-tool": [{"agents": []}]}', "AMD's rocprof"),
     "rocprof": ("results.json", b'{"traceEvents": [{"ph": "X", "args": {"BeginNs": "9"}}]}', "AMD's rocprof"),
     "Nsight's lines": ("a.json", b'{"Type": 48, "TraceProcessEvent": {}}\n{"Type": 79}', "a report of Nsight"),
     "Nsight": ("a.nsys-rep", b"", "a report of Nsight"),
-    "memory": ("memory.raw.json.gz", gzip.compress(b"[[17, 0, 512, 3], [19, 1, -512, 3]]"), "timeline of the memory"),
-    "a snapshot": ("memory.pickle", b"\x80\x04", "memory_viz"),
+    "memory": ("memory.raw.json.gz", gzip.compress(b"[[17, 0, 512, 3], [19, 1, -512, 3]]"), 'no list of "traceEvents"'),
     "without categories": ("names.json", text().replace('"cat"', '"kind"').encode(), "5 are events without a category"),
     "a text for arguments": (
         "junk.json", text().replace('"args": {', '"args": "none", "of": {').encode(), "not one that torch.profiler"
@@ -157,7 +155,7 @@ def test_only_counters_are_named_as_what_they_are(tmp_path):
     trace = SyntheticTrace()
     trace.call(0)
     trace.event("cuda_profiler_range", "__autorange__", 0, 500, GPU, 0, smsp__inst=7)
-    with pytest.raises(TraceError, match="trace.json: no kernels, but 1 ranges of hardware counters.*without counters"):
+    with pytest.raises(TraceError, match="trace.json: the host launched kernels, but none is in the trace"):
         Trace(trace.save(tmp_path / "trace.json")).temporal()
 
 
@@ -241,12 +239,12 @@ def test_a_gpu_that_a_process_hardly_used_has_no_verdict(tmp_path):
 
 
 def test_gpus_of_several_processes_in_one_file_are_refused(tmp_path):
-    with pytest.raises(TraceError, match="trace.json: kernels of 2 GPUs and the calls of several processes"):
+    with pytest.raises(TraceError, match="trace.json: several GPUs and processes in one file"):
         Trace(data_parallel(host_of_second=1).save(tmp_path / "trace.json"))
 
 
 def test_folders_without_a_trace_or_with_two_of_one_rank(tmp_path):
-    with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: .*empty.*labkit.record"):
+    with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: .*empty.*labtrace watch"):
         Trace(tmp_path)
     (tmp_path / "notes.txt").touch()
     with pytest.raises(TraceError, match=f"{re.escape(str(tmp_path))}: no trace"):

@@ -99,7 +99,7 @@ def test_without_launches_nothing_is_said_about_them(load):
     said = "The GPU waits 40% of the time: nothing on the host can bring more than 1.67x."
     assert verdict["verdict"].startswith(said)
     assert verdict["verdict"].endswith("busy, entirely with matrix products.")
-    with pytest.raises(TraceError, match="trace.json: .*ProfilerStep"):
+    with pytest.raises(TraceError, match="trace.json: no steps"):
         trace.temporal(by="step")
 
 
@@ -242,5 +242,5 @@ def test_steps_that_are_not_there(load, two_streams):
         trace.steps(4, 3)
     unmarked = SyntheticTrace()
     unmarked.launch(0, 10, 90)
-    with pytest.raises(TraceError, match="ProfilerStep.*labkit.record"):
+    with pytest.raises(TraceError, match="no ProfilerStep"):
         load(unmarked).steps(0)

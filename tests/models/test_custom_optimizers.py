@@ -83,8 +83,3 @@ def test_a_checkpoint_of_another_optimiser_is_refused(tiny, fruit, tmp_path):
     for class_, kind in ((own("AdamW"), "AdamW"), (Own, "SGD"), (TwoGroups, "RMSprop")):
         with pytest.raises(labkit.LabkitError, match=f"generators is {kind}.*of Adam\\..*init_from"):
             labkit.fit(labkit.make_step(tiny(), class_), fruit, 2, checkpoint=tmp_path)
-
-
-def test_speedups_that_they_cut_off_are_named(tiny):
-    with pytest.raises(labkit.LabkitError, match="'channels_last', 'fp16' prepares the networks.*override optimizer"):
-        labkit.make_step(tiny(), WithLion, "fp16", "channels_last")

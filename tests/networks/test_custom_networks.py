@@ -83,8 +83,6 @@ GENERATORS = {
     "in 64 bits": (Own(lambda layer, x: layer(x).double()), "returns torch.float64"),
     "no gradient": (Own(lambda layer, x: layer(x).detach()), "does not require grad"),
     "NumPy": (Own(lambda layer, x: layer(torch.from_numpy(x.numpy()))), "Can't call numpy"),
-    "multiples of 16": (Own(lambda layer, x: layer(x) + nn.Upsample(None, 16)(nn.AvgPool2d(16)(x))), "multiple = 16"),
-    "this size": (Own(lambda layer, x: layer(x) + torch.ones(32, 32)), "size_multiple = 32"),
 }
 DISCRIMINATORS = {  # None: it trains
     "several": (Own(lambda layer, x: [layer(x), layer(x)]), r"D_A .Own. .*'list' object.*torch\.cat"),
@@ -130,7 +128,7 @@ def test_a_run_is_resumed_loaded_and_translated_with(tiny, fruit, tmp_path):
         labkit.load_model(tmp_path, generator=Mine(8))
     with pytest.raises(RuntimeError, match="Error.s. in loading state_dict for CycleGAN"):
         labkit.load_model(tmp_path, generator=Mine(), discriminator=Judge())
-    with pytest.raises(labkit.errors.CheckpointError, match="of other networks .*size mismatch for G_A.down.0.*resume"):
+    with pytest.raises(labkit.errors.CheckpointError, match="of other networks: .*size mismatch for G_A.down.0"):
         labkit.fit(labkit.make_step(tiny(generator=Mine(8))), fruit, 5, checkpoint=tmp_path)
     other = tiny(generator=Mine(), lambda_a=5.0)
     labkit.init_from(other, tmp_path)  # lambda_a is no part of the networks
