@@ -88,6 +88,7 @@ class Watch:
         self.optimizer: Any = None  # a weak reference to the first that stepped
         self.since: Any = weakref.WeakKeyDictionary()  # how often each other optimiser has stepped since the first did
         self.ends: list[float] = []  # of the steps, seconds
+        self.ended_before = 0  # steps, when a scaler began its own
         # At the edges of recorded steps: seconds that all threads had worked, that this one had, and waited for a core.
         self.used: list[tuple[float, ...]] = []
         self.whole: dict[str, bool] = {}  # by the name of a class: whether its networks are never parts of others
@@ -110,6 +111,7 @@ class Watch:
             self.hook = module.register_module_forward_hook(self._called)
         else:
             self.hook = register_optimizer_step_post_hook(self._stepped)
+            _around(torch.amp.GradScaler, "step", self._begin_scaled, self._end_scaled)
         module.register_module_module_registration_hook(self._built)
         module.register_module_parameter_registration_hook(self._built)
         # A long evaluation between two steps must not fill the memory with events, nor a step of many passes.
@@ -140,6 +142,14 @@ class Watch:
             self.optimizer = weakref.ref(optimizer)
         self.since.clear()
         return True
+
+    def _begin_scaled(self, *_args: Any) -> None:
+        self.ended_before = len(self.ends)
+
+    def _end_scaled(self, _scaler: Any, optimizer: Any, *_args: Any) -> None:
+        """A step of the training ends, too, where a scaler leaves the optimiser's out, for an infinite gradient."""
+        if self.optimizer and optimizer is self.optimizer() and len(self.ends) == self.ended_before:
+            self.step_ended()
 
     def _begin_backward(self, *_args: Any) -> None:
         self._check_memory()

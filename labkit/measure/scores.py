@@ -19,6 +19,7 @@ from labkit.devices import pick_device
 from labkit.errors import DataError, explained
 from labkit.measure.quality import GOAL, quality
 from labkit.models.model import Model, run_network
+from labkit.training import checkpoints
 from labkit.training.callbacks import Callback, in_colours
 from labkit.training.run import Run
 from labtrace.files import atomic_write
@@ -125,6 +126,8 @@ class Scores(Callback):
             inception()  # or a run without its weights would end at the first score only
         if run.done >= run.steps:  # nothing is left to train, but an earlier call may have stopped before it scored
             self.on_step(run)
+        if run.folder is not None and run.done > 0:  # a kill may have come between a checkpoint and its copy
+            self.on_save(run, run.folder / checkpoints.FILE)
 
     def on_step(self, run: Run) -> None:
         if run.folder is None or not self.saves(run):

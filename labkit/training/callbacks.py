@@ -155,6 +155,10 @@ class KeepEvery(Callback):
     def saves(self, run: Run) -> bool:
         return run.folder is not None and run.done % self.steps == 0
 
+    def on_start(self, run: Run) -> None:
+        if run.folder is not None and run.done > 0:  # a kill may have come between a checkpoint and its copy
+            self.on_save(run, run.folder / checkpoints.FILE)
+
     def on_save(self, run: Run, path: Path) -> None:
         if self.saves(run):
             with atomic_write(checkpoints.kept_file(path.parent, run.done)) as part:

@@ -140,6 +140,18 @@ SCRIPTS = {
         """,
         10, 0, {0: 10}, "10 steps of",
     ),
+    "an update that a scaler leaves out ends a step, too": (
+        """
+        scaler = torch.amp.GradScaler("cpu")
+        for number in range(12):
+            factor = float("inf") if number == 8 else 1.0
+            scaler.scale(net(torch.rand(4, 8)).square().mean() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        """,
+        10, 0, {0: 6}, "6 steps of",
+    ),
     "what there is is written if the script fails": (
         "for _ in range(9): update()\nraise ValueError('of the script')", 10, 1, {0: 3}, "ValueError: of the script",
     ),

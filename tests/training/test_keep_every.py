@@ -33,6 +33,18 @@ def test_each_kept_checkpoint_is_whole_and_has_its_samples(keep, tmp_path):
         assert (tmp_path / "samples" / f"00000{at}.png").is_file()
 
 
+@pytest.mark.parametrize("killed", ["before the copy", "while it had its temporary name"])
+def test_a_kill_between_checkpoint_and_copy_loses_no_kept_step(keep, tmp_path, killed):
+    keep(2, tmp_path)
+    kept = tmp_path / "kept" / "000002.pt"
+    if killed == "before the copy":
+        kept.unlink()
+    else:
+        kept.rename(kept.with_name(f".part-{kept.name}"))
+    keep(4, tmp_path)
+    assert listing(tmp_path) == NAMES
+
+
 def test_a_step_that_cannot_be_kept_ends_the_run_after_it_was_saved(keep, tmp_path):
     (tmp_path / "kept").write_text("in the way")
     with pytest.raises(labkit.LabkitError, match="kept/000002.pt cannot be written"):
