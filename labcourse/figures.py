@@ -27,7 +27,7 @@ from labtrace.show.style import EDGE, FAINT, HOST, KERNEL, PLAYERS, UNUSED, WALL
 from labtrace.show.widgets import WIDE, controlled, slider
 
 AGAINST = {"images": ("pictures seen, of each domain", 1), "seconds": ("seconds", 1), "flops": ("TFLOP", 1e12)}
-IN_WORDS = {"host_us": "the host's microseconds for a launch", "gpus": "GPUs"}  # columns, on axes and read aloud
+IN_WORDS = {"host_us": "the host's microseconds for a launch"}  # a column, on axes and read aloud
 RANKS = 4  # in the ring
 REGIONS = {  # of float16, as powers of two: where values are lost
     "flushed to zero": (-50, -25),
@@ -45,21 +45,14 @@ def lines(table: pandas.DataFrame, x: str, y: str, color: str, title: str, **loo
     Args:
         table: a row for each point, without columns that the figure does not show.
         x, y, color: columns of the table: both axes, and the line that a point belongs to.
-        title: of the figure. If it contains SIMULATED, every panel is marked so.
+        title: of the figure, of measured times.
         looks: for `plotly.express.line`, for example ``facet_row="batch"``.
     """
-    looks = dict(symbol=color, markers=True, labels=IN_WORDS) | looks
-    error = error_text() if "SIMULATED" in title else ""
-    heading = f"{title}<br><sub>{error}</sub>" if error else title
-    figure = px.line(table, x=x, y=y, color=color, title=heading, **looks)
+    figure = px.line(table, x=x, y=y, color=color, title=title, symbol=color, markers=True, **looks)
     legend = dict(orientation="h", y=1.04, yanchor="bottom")  # in a narrow page there is no room beside the panels
     figure.update_layout(legend=legend, margin_t=130, title=dict(yref="container", y=1, yanchor="top", pad_t=28))
-    text = f"{title}: {IN_WORDS.get(y, y)} over {IN_WORDS.get(x, x)}."
-    if error:
-        text += f" {error.capitalize()}."
-    words = table.rename(columns=IN_WORDS).round(3).to_html(border=0, index=False)
-    figure.update_layout(meta={"text": text, "table": words})
-    return mark_simulated(figure) if error else figure
+    words = table.round(3).to_html(border=0, index=False)
+    return figure.update_layout(meta={"text": f"{title}: {y} over {x}.", "table": words})
 
 
 def learning_figure(curves: pandas.DataFrame) -> go.Figure:

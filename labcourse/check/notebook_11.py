@@ -53,7 +53,6 @@ def better_pipeline(plans: Pipelines, extra_s: float) -> Mistakes:
     """Compares ``answer(plans, extra_s)`` with the fastest of the pipelines, and the bubble of each."""
     right = _right_pipeline(plans, extra_s)
     bubbles = right["bubbles"]
-    uncut = {name: ([m * seconds for seconds in stages], m) for name, (stages, m) in plans.items()}
 
     def of(bubble: Callable[[Sequence[float], int], float]) -> dict[str, dict[str, float]]:
         each = {name: ([one / m + extra_s for one in stages], m) for name, (stages, m) in plans.items()}
@@ -63,7 +62,6 @@ def better_pipeline(plans: Pipelines, extra_s: float) -> Mistakes:
     yield right | {"fastest": least}, "The plan with the least bubble need not have the fastest step: compare seconds."
     yield {"bubbles": {name: 1 - bubble for name, bubble in bubbles.items()}}, "That is the share in which they work."
     yield {"bubbles": _right_pipeline(plans, 0.0)["bubbles"]}, "Each microbatch takes extra_s more, in every stage."
-    yield {"bubbles": _right_pipeline(uncut, extra_s)["bubbles"]}, "A microbatch takes a part of a stage's seconds."
     yield of(lambda each, m: (len(each) - 1) / (m + len(each) - 1)), "That is right only where all stages are equal."
     yield of(lambda each, m: 1 - mean(each) / max(each)), "The last stage has nothing to do before the first result."
     yield of(lambda each, m: 1 - 1 / len(each)), "Stages work at the same time, on different microbatches."

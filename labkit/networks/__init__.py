@@ -6,7 +6,6 @@ from labkit.networks.layers import initialise as initialise
 from labkit.networks.light import grouped_block as grouped_block
 from labkit.networks.light import inverted_block as inverted_block
 from labkit.networks.light import separable_block as separable_block
-from labkit.networks.patchgan import make_discriminator as make_discriminator
 from labkit.networks.resnet import ResidualBlock as ResidualBlock
 from labkit.networks.resnet import ResnetGenerator as ResnetGenerator
 from labkit.networks.resnet import Skip as Skip
