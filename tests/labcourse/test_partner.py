@@ -26,6 +26,10 @@ def test_a_round_has_different_faults_and_the_truth_is_that_of_the_neighbour(tmp
         assert one.say(other, gain).startswith(f"Not {other!r}. The fault is {cause}")
     with pytest.raises(LabError, match="cause"):
         partners[0].say("the weather", 1)
+    unasked = {one.say(*words) for one in partners for words in ((None, None), (one.planted.fault.cause, None))}
+    assert unasked == {
+        f"Number {n}: put your cause and your gain in place of None, and its truth comes here." for n in range(6)
+    }
 
 
 def test_half_of_the_host_s_faults_hide_a_second_cause_and_one_in_ten_each_starts_up_communicates_is_healthy(
