@@ -55,7 +55,7 @@ def figure_again(number: int, tables: Mapping[str, pandas.DataFrame], traces: Tr
     """
     check_known("number", number, [*SHARES, *LAUNCHES])
     question, mistake, *what = (SHARES | LAUNCHES)[number]
-    title = f"Figure {number}: {question} Beware: {mistake}."
+    title = f"Figure {number}: {question} Beware: {mistake}"
     if number in SHARES:
         us = pandas.concat({name: what[0](table) for name, table in tables.items()}).rename_axis(["place", "series"])
         rows = us.rename("us").reset_index()

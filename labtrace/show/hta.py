@@ -189,5 +189,5 @@ REASONS = {  # of single tables
     "kernel types": "In this table HTA cuts each interval to whole microseconds, whatever its settings",
     "idle": "HTA gives a whole gap to host_wait if the next call began in it",
     "launches": "HTA does not know launches by cuLaunchKernel, nor those of a CUDA graph",
-    "queue": "HTA's mean is over the changes of the queue, labtrace's over the time from the first launch on",
+    "queue": "HTA's mean is over the changes of the queue, labtrace's over time, with the kernels of a CUDA graph",
 }
