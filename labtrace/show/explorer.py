@@ -33,10 +33,9 @@ def trace_explorer(traces: Traces, view: str = "temporal") -> ipywidgets.VBox:
         LabError: there is no trace.
     """
     recordings = by_name(traces)
-    names = [*recordings, ALL] if len(recordings) > 1 else [*recordings]
     times = dict(readout_format=",.0f", continuous_update=False, **WIDE)
     controls = {
-        "recording": ipywidgets.Dropdown(options=names, description="recording", **WIDE),
+        "recording": ipywidgets.Dropdown(options=[*recordings, ALL], description="recording", **WIDE),
         "view": ipywidgets.Dropdown(options=list(VIEWS), value=view, description="figure", **WIDE),
         "table": ipywidgets.Dropdown(options=list(TABLES), description="HTA's table", **WIDE),
         "interval": ipywidgets.FloatRangeSlider(value=(0, 10), description="percent of the time", **times),

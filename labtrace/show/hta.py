@@ -27,10 +27,7 @@ PARTS = {"idle": "idle_time(us)", "compute": "compute_time(us)", "non_compute": 
 TYPES = {"COMPUTATION": "compute", "COMMUNICATION": "communication", "MEMORY": "memory"}  # HTA's names, in its order
 # The cutoffs of the course paper, which are HTA's own: shares of the launches, in percent, by HTA's columns.
 SHARES = ("launch_delay > 100", "cpu_duration > 50", "gpu_duration < cpu_duration <= 50")
-WAYS_OUT = (
-    "labtrace's own views do not need HTA. Some recordings it reads only with HTA_DISABLE_NS_ROUNDING=1, set before it "
-    "is loaded, or with pip install 'pandas<3'."
-)
+WAYS_OUT = "Perhaps HTA_DISABLE_NS_ROUNDING=1, set before HTA is loaded, helps, or pip install 'pandas<3'."
 Rows = Iterator[tuple[object, str, float, float]]  # rank, HTA's name, HTA's number and labtrace's
 
 
@@ -45,7 +42,7 @@ def hta(traces: Traces, table: str = "temporal") -> go.Figure:
             |---|---|---|
             | "temporal", "idle" | `get_temporal_breakdown`, `get_idle_time_breakdown` | microseconds |
             | "kernel types", "kernels" | `get_gpu_kernel_breakdown` | microseconds |
-            | "launches" | `get_cuda_kernel_launch_stats` | launches, percent of them, and median microseconds |
+            | "launches" | `get_cuda_kernel_launch_stats` | launches, and percent of them |
             | "queue" | `get_queue_length_time_series`, and its summary | kernels that wait |
             | "overlap" | `get_comm_comp_overlap` | percent of the communication, NaN without any |
 
@@ -154,8 +151,6 @@ def _launches(analysis: TraceAnalysis, ranks: Mapping[int, Rank]) -> Rows:
         yield number, "launches with a kernel", len(theirs), len(ours)
         for name in SHARES:
             yield number, f"{name}, percent", 100 * theirs.eval(name).mean(), 100 * ours.eval(name).mean()
-        for name in names.values():
-            yield number, f"{name}, median", theirs[name].median(), ours[name].median()
 
 
 def _queue(analysis: TraceAnalysis, ranks: Mapping[int, Rank]) -> Rows:
