@@ -1,11 +1,14 @@
 """The commands that use a trained network: `labkit translate`, `export` and `score`."""
 
+import importlib
 from pathlib import Path
 
 import typer
 
 import labkit
 from labkit.commands import printing
+
+WRITERS = {".onnx": "onnxruntime", ".safetensors": "safetensors"}  # modules that PyTorch does not bring
 
 
 def translate(
@@ -64,6 +67,8 @@ def export(
         direction: AtoB or BtoA. --reference writes both.
         reference: Write the networks as the public reference saves them.
     """
+    # its extra is named, which brings PyTorch, too
+    importlib.import_module("torch" if reference else WRITERS.get(target.suffix, "torch"))
     run = at_step(run, step)
     if reference:
         from labkit.training.reference_weights import export_reference
@@ -84,6 +89,7 @@ def score(real: Path, fake: Path, *, device: str = "auto") -> None:
     Options:
         device: auto, cpu or cuda.
     """
+    importlib.import_module("torchmetrics")  # its extra is named, which brings PyTorch, too
     from labkit.measure.scores import fid_and_kid
 
     fid, kid, deviation = fid_and_kid(real, fake, device=device)

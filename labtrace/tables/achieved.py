@@ -25,6 +25,7 @@ import numpy as np
 import pandas
 
 from labtrace.errors import TraceError
+from labtrace.events.intervals import innermost
 from labtrace.events.rank import Rank
 from labtrace.tables.operators import times
 from labtrace.tables.peaks import peaks_of
@@ -59,7 +60,9 @@ NORMS = tuple(  # the first input of each is as large as its output
     for way in ("", "_backward")
 )
 BACKWARD = "aten::convolution_backward"
+OLD_BACKWARD = "aten::cudnn_convolution_backward"  # until PyTorch 1.10: calls the next two, which launch its kernels
 COUNTED = (*FORWARD, *PRODUCTS, *NORMS, BACKWARD)  # operators that do the work on a CPU themselves
+OF_INPUT, OF_WEIGHT = f"{OLD_BACKWARD}_input", f"{OLD_BACKWARD}_weight"
 
 
 class Inputs(NamedTuple):
@@ -78,6 +81,7 @@ class Work(NamedTuple):
 
 
 TF32 = r"tf32|tfloat32|s1688"  # in the names of its kernels
+ONE_KIND = ["name", "inputs", "caller"]  # calls that agree in these do the same work
 UNKNOWN = Work(math.nan, math.nan)
 
 
@@ -92,16 +96,16 @@ def achieved(rank: Rank) -> pandas.DataFrame:
     host, read, outputs = _calls(rank)
     if host.empty:
         raise TraceError(
-            f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in it. Record with "
-            "record_shapes=True, or labkit.record(shapes=True)."
+            f"{rank.recording.file}: no shapes of convolutions, matrix products or normalisation in this trace "
+            '("Input Dims"). Record with torch.profiler.profile(record_shapes=True), or labkit.record(shapes=True).'
         )
     took = "own" if rank.on_cpu else "own_gpu"
     working = host["name"].isin(COUNTED) if rank.on_cpu else host["own_gpu"] > 0  # not operators that only call others
-    worked = host[working].groupby(["name", "inputs"])[["count", took, "tf32_us"]].sum()
+    worked = host[working].groupby(ONE_KIND).agg(count=("count", "sum"), us=(took, "sum"), tf32=("tf32_us", "sum"))
     rows = []
-    for (name, place), count, us, tf32_us in worked.itertuples(name=None):
+    for (name, place, caller), count, us, tf32_us in worked.itertuples(name=None):
         inputs = read[place]
-        work = work_of(name, inputs, outputs)
+        work = work_of(name, inputs, read[caller] if caller >= 0 else None, outputs)
         rows.append((name, _shapes(inputs), _dtype_name(inputs), count, us, work.flops, work.bytes_moved, tf32_us))
     columns = ["name", "inputs", "dtype", "count", "us", "flops", "bytes", "tf32_us"]
     table = pandas.DataFrame(rows, columns=columns).astype({"flops": float, "bytes": float, "count": int})
@@ -121,12 +125,14 @@ def achieved(rank: Rank) -> pandas.DataFrame:
 def _calls(rank: Rank) -> tuple[pandas.DataFrame, list[Inputs], dict[tuple[Shape, Shape], Shape]]:
     """The operators with known shapes, all inputs, and outputs as `work_of` takes them.
 
-    The operators also have the column `tf32_us`, of their kernels in TF32.
+    The operators also have the columns `caller`, and `tf32_us` of their kernels in TF32.
     """
     host = times(rank)
     host = host.assign(tf32_us=times(rank, TF32)["own_gpu"])[host["inputs"] >= 0]
     read = [_inputs(text) for text in rank.recording.inputs]
     outputs = _outputs(zip(host["name"], host["inputs"], strict=True), read)
+    callers = host[host["name"] == OLD_BACKWARD].reset_index(drop=True)
+    host["caller"] = np.append(callers["inputs"].to_numpy(), -1)[innermost(callers, host["begin"])]
     return host, read, outputs
 
 
@@ -167,14 +173,17 @@ def _outputs(calls: Iterable[tuple[str, int]], read: Sequence[Inputs]) -> dict[t
         dims = read[place].dims
         if name == BACKWARD:
             found[dims[1], dims[2]].add(dims[0])
+        elif name == OLD_BACKWARD:
+            found[dims[0], dims[2]].add(dims[1])
     return {shapes: next(iter(those)) for shapes, those in found.items() if len(those) == 1}
 
 
-def work_of(name: str, inputs: Inputs, outputs: Mapping[tuple[Shape, Shape], Shape]) -> Work:
+def work_of(name: str, inputs: Inputs, caller: Inputs | None, outputs: Mapping[tuple[Shape, Shape], Shape]) -> Work:
     """The work of one call.
 
     Args:
         name, inputs: of the operator.
+        caller: the inputs of the `OLD_BACKWARD` that called it.
         outputs: of convolutions whose stride and padding the trace does not tell, by the shapes of picture and weight.
     """
     dims, values = inputs.dims, inputs.values
@@ -188,6 +197,9 @@ def work_of(name: str, inputs: Inputs, outputs: Mapping[tuple[Shape, Shape], Sha
         output = _output(name, inputs) or outputs.get((dims[0], dims[1]))
         summed = dims[0] if name.endswith("transpose") else output
         return Work(_flops(summed, dims[1]), _bytes(inputs, [output])) if output and summed else UNKNOWN
+    if name in (OF_INPUT, OF_WEIGHT) and caller is not None:
+        picture, output, weight = caller.dims[:3]
+        return Work(_flops(output, weight), _bytes(inputs, [picture if name == OF_INPUT else weight]))
     if name == BACKWARD and None not in (values[7], values[10]):
         output, picture, weight = dims[:3]
         written = [shape for shape, asked in zip((picture, weight), values[10], strict=False) if asked]

@@ -101,6 +101,25 @@ def shaped(trace, name, dims, begin=0, kind="float", us=US, values=(), kernel="g
         trace.launch(begin + 5, begin + 100, us, name=kernel)
 
 
+def test_old_backward_passes_have_the_shapes_of_their_caller(tmp_path):
+    trace = SyntheticTrace()
+    picture, weight = (2, 4, 8, 8), (6, 4, 3, 3)
+    for begin, output in ((0, (2, 6, 8, 8)), (200, (2, 6, 4, 4))):  # the same picture and weight, strides 1 and 2
+        trace.operator(
+            achieved.OLD_BACKWARD, begin, 60, **{"Input Dims": [picture, output, weight], "Input type": ["float"] * 3}
+        )
+        shaped(trace, achieved.OF_INPUT, [(), output, weight], begin)
+        shaped(trace, achieved.OF_WEIGHT, [(), output, picture], begin + 30)
+    shaped(trace, "aten::cudnn_convolution", [picture, weight], 400)
+    table = rates(trace, tmp_path)
+    for name, written in ((achieved.OF_INPUT, 2 * 4 * 64), (achieved.OF_WEIGHT, 6 * 4 * 9)):
+        found = table.loc[name].sort_values("flops")
+        assert found["flops"].tolist() == [2 * 2 * 6 * size * 4 * 9 for size in (16, 64)]
+        other = 6 * 4 * 9 if name == achieved.OF_INPUT else 2 * 4 * 64
+        assert found["bytes"].tolist() == [4 * (2 * 6 * size + other + written) for size in (16, 64)]
+    assert table.loc["aten::cudnn_convolution"]["flops"].isna().all()  # of which of the two strides, it does not say
+
+
 def test_a_transposed_convolution(tmp_path):
     trace = SyntheticTrace()
     values = ["", "", "[1, 1]", "[1, 1]", "[2, 2]", "[1, 1]", "1", "True", "False", "True"]

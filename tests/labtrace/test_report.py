@@ -108,7 +108,7 @@ def test_recordings_that_cannot_be_compared_are_reported_nevertheless(two_stream
     unmarked.launch(0, 10, 50)
     unmarked = Trace(unmarked.save(tmp_path / "unmarked.json"))
     said = report.report_text({"marked": two_streams, "unmarked": unmarked})
-    assert said.startswith("unmarked.json: no steps in this trace") and "\nunmarked: The GPU is busy" in said
+    assert said.startswith("unmarked.json: no steps") and "\nunmarked: The GPU is busy" in said
 
 
 def test_work_is_worth_its_half_and_what_is_worth_nothing_is_not_told(tmp_path):

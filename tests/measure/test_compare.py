@@ -238,7 +238,7 @@ def test_what_fails_costs_its_own_row_only(compared):
     assert table["verdict"].tolist() == ["baseline", "noise", *["does not run"] * 3, "out of memory", "faster"]
     why = table["why"]
     assert re.search(r"'fails' fails \(ZeroDivisionError: .* by zero; .*test_compare.py, line \d+\)", why["fails"])
-    assert "return its losses by name" in why["nothing"] and "ZeroDivisionError" in why["later"]
+    assert "returns its losses by name" in why["nothing"] and "ZeroDivisionError" in why["later"]
     assert math.isnan(table.loc["later", "median_s"]) and table.loc["fast", "times_faster"] == 2
     assert table.attrs["seconds"].keys() == {"baseline", "baseline again", "fast"}
 
