@@ -16,10 +16,8 @@ if not getattr(find_spec("labkit"), "origin", None):  # a mere folder of this na
         clone = ["git", "clone", "--quiet", "--depth=1", REPO, course]
         git = subprocess.run(clone, capture_output=True, text=True)
         if git.returncode:
-            why = f" git says: {git.stderr}" if REPO else ""
-            example = "the course's address, such as https://github.com/OWNER/NAME"
-            told = f"labkit is not here: fill in REPO, {example}, and run it again.{why}"
-            wrong = RuntimeError(told)
+            asks = "labkit is not here: fill in REPO, the course's address, and run it again."
+            wrong = RuntimeError(f"{asks} git says: {git.stderr}")
             # All that Jupyter shows
             wrong._render_traceback_ = lambda: [f"RuntimeError: {wrong}"]
             raise wrong
