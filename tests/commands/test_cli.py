@@ -77,7 +77,7 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
     assert status == 0 and said.startswith("The GPU is busy 100% of the time, entirely with matrix")
     assert "gpu.html" in said
     page = (tmp_path / "gpu.html").read_text()
-    assert page.count('class="figure"') == 6 and "No shapes of convolutions" in page  # nor gaps and ranges
+    assert page.count('class="figure"') == 6 and "no shapes of convolutions" in page  # nor gaps and ranges
     status, said, _ = call("report", tmp_path / "gpu.json")
     assert said.splitlines()[-1] == str(tmp_path / "gpu.html")
     lost = synthetic_trace.SyntheticTrace()

@@ -110,7 +110,7 @@ def test_an_outer_step_of_length_a_half_goes_half_the_way_to_the_mean(three):
 def test_what_cannot_be_shared_is_refused(tiny):
     with pytest.raises(labkit.LabkitError, match="Only the modules of a DeviationGAN"):
         apart(tiny(), 1)
-    with pytest.raises(labkit.LabkitError, match="a process for each of them, and there are 1"):
+    with pytest.raises(labkit.LabkitError, match="1 processes: start one a player"):
         apart(model(), 1)
     with pytest.raises(labkit.LabkitError, match="There is one process"):
         averaged(model(), 1)
