@@ -83,7 +83,7 @@ def test_report_leads_with_the_first_remedy_and_shows_what_it_can(call, tmp_path
     lost = synthetic_trace.SyntheticTrace()
     lost.call(0)
     status, said, _ = call("report", lost.save(tmp_path / "lost.json"))
-    assert status == 0 and said.startswith("The host launched kernels, but none is in the trace")
+    assert status == 0 and said.startswith("lost.json: the host launched kernels, but none")
     status, said, _ = call("report", tmp_path / "gpu.json", "--json")
     assert json.loads(said)["gpu.json"]["summary"][0]["bound_by"]
 

@@ -112,5 +112,3 @@ def test_what_cannot_be_shared_is_refused(tiny):
         apart(tiny(), 1)
     with pytest.raises(labkit.LabkitError, match="1 processes: start one a player"):
         apart(model(), 1)
-    with pytest.raises(labkit.LabkitError, match="There is one process"):
-        averaged(model(), 1)
