@@ -10,7 +10,7 @@ reads CHANNELS neighbouring channels of each pixel, and adds up over pixels.
                             padded result and of the next skip                activation; a part's sums of g and g h
     `norm_backward_kernel`  x, g, the sums                                    the gradient of x
 
-A channel's mean needs all its pixels, and programs that may not all run at once cannot wait: hence two kernels each way.
+A channel's mean needs all its pixels, and programs may run one after another: hence two kernels each way, and not one.
 A program for a whole picture could do with one, but would leave most of the GPU idle.
 
 A residual block's forward pass is convolution, sums, norm (ReLU), convolution, sums, norm (skip). It keeps the padded
