@@ -16,7 +16,7 @@ if not getattr(find_spec("labkit"), "origin", None):  # a mere folder of this na
         clone = ["git", "clone", "--quiet", "--depth=1", REPO, course]
         git = subprocess.run(clone, capture_output=True, text=True)
         if git.returncode:
-            asks = "labkit is not here: fill in REPO, the course's address, and run it again."
+            asks = "labkit is not here: fill in REPO, its address, and run it again."
             wrong = RuntimeError(f"{asks} git says: {git.stderr}")
             # All that Jupyter shows
             wrong._render_traceback_ = lambda: [f"RuntimeError: {wrong}"]

@@ -97,7 +97,7 @@ def test_says_what_to_do_when_the_course_cannot_be_cloned(run, tmp_path):
     process, asked = run(tmp_path / "content", repo="nowhere")
     assert process.returncode == 1 and asked is None
     assert process.stderr.strip().splitlines()[-1] == (
-        "RuntimeError: labkit is not here: fill in REPO, the course's address, and run it again. "
+        "RuntimeError: labkit is not here: fill in REPO, its address, and run it again. "
         "git says: fatal: repository 'nowhere' does not exist"
     )
 
