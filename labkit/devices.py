@@ -17,7 +17,10 @@ from torch import nn
 from labkit.errors import LabkitError
 
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
-LESS_MEMORY = "Use smaller batches or pictures, or the speed-ups 'bf16', 'recompute' or 'accumulate', which need less."
+LESS_MEMORY = (
+    "Use smaller batches or pictures; or the speed-ups 'bf16' or 'recompute', or accumulate (the same update in "
+    "parts), which need less memory."
+)
 # PyTorch's switches for the precision of float32 products, each after the one that it follows if it is not set itself
 CUDNN = [("cuda", "conv"), ("cuda", "rnn")]
 SWITCHES = [("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), *CUDNN]
@@ -44,7 +47,9 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
         if device.type != "cpu":
             convolve(device)
     except UNUSABLE as error:
-        raise LabkitError(f"device={str(name)!r}: {why_unusable(error, name)}. Use device='cpu'.") from error
+        raise LabkitError(
+            f"device={str(name)!r}: {why_unusable(error, name)}. Use device='cpu', or ask `labkit doctor`."
+        ) from error
     if device.type not in ("cpu", "cuda"):
         warnings.warn(f"labkit was never tried on the device {device.type!r}: check its results.", stacklevel=1)
     return device

@@ -27,9 +27,14 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout as error:
-        raise LabkitError(f"{folder}: another run trains into this folder. Stop it, or choose another one.") from error
+        raise LabkitError(
+            f"{folder}: another run trains into this folder. Wait until it ends, stop it, or choose another folder."
+        ) from error
     except (OSError, NotImplementedError) as error:
-        warnings.warn(f"{folder}: no lock is possible there ({error}). Start no second run in it.", stacklevel=3)
+        warnings.warn(
+            f"{folder}: no lock is possible there ({error}). Make sure that no second run trains into the same folder.",
+            stacklevel=3,
+        )
     try:
         yield
     finally:

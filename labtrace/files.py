@@ -35,7 +35,9 @@ def atomic_write(path: Path | str, error: type[LabError] = LabError) -> Iterator
     except (OSError, RuntimeError) as caught:
         reason = str(caught).strip().partition("\n")[0][:200]
         kept = "; the file from before is kept" if path.exists() else ""
-        raise error(f"{path} cannot be written ({reason}){kept}. Make room, or choose another.") from caught
+        raise error(
+            f"{path} cannot be written ({reason}){kept}. Make room or choose another folder, then try again."
+        ) from caught
     finally:
         if part.exists():  # the block failed
             part.unlink()

@@ -82,19 +82,23 @@ class Model(nn.Module):
                 darkest, brightest = (bound.item() for bound in pictures.aminmax())
                 if not (-WITHIN <= darkest and brightest <= WITHIN):
                     raise DataError(
-                        f"{name} runs from {darkest:g} to {brightest:g}, not in [-1, 1]: see labkit.to_float."
+                        f"{name} runs from {darkest:g} to {brightest:g}; the networks expect [-1, 1]. labkit.to_float "
+                        "converts uint8 pictures to that range."
                     )
                 if 0 <= darkest < 0.02 and brightest > 0.5:  # a bright picture in [-1, 1] has nothing so near to 0
                     warnings.warn(
-                        f"nothing is below 0 in {name}, as in [0, 1]: scale with 2 * pictures - 1.", stacklevel=4
+                        f"no number of the first batch is below 0 in {name}, and black seems to be 0: is it in [0, 1]? "
+                        "The networks expect black at -1 and white at 1: scale with 2 * pictures - 1.",
+                        stacklevel=4,
                     )
 
     def check_size(self, height: int, width: int, where: str = "the batch") -> None:
         """Raises `DataError` if the networks cannot be trained on pictures of this size."""
         if height % self.size_multiple or width % self.size_multiple or min(height, width) < self.min_size:
             raise DataError(
-                f"{where}: pictures of {height}x{width} pixels do not fit these networks ({self.parts}): multiples of "
-                f"{self.size_multiple}, at least {self.min_size}. Choose another size or generator."
+                f"{where}: pictures of {height}x{width} pixels do not fit these networks ({self.parts}): both sides "
+                f"must be multiples of {self.size_multiple} and at least {self.min_size}. Choose another size or "
+                "generator."
             )
 
 

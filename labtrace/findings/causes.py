@@ -126,14 +126,20 @@ def _either(options: Sequence[str]) -> str:
 
 ON_HOST = {
     host.WAITS: Cause("the host, which waits for it in turn", waits),
-    host.DATA: Cause("the loading of data", "more loader workers and pinned memory; prefetching; labkit: workers="),
+    host.DATA: Cause(
+        "the loading of data",
+        "more loader workers and pinned memory; prefetching, pictures decoded once; labkit: workers=",
+    ),
     host.LAUNCHES: Cause("the launching of kernels", launches),
     host.GRAPHS: Cause(
         "the launching of CUDA graphs",
         "fewer and larger graphs and kernels, or a newer driver; torch.compile fuses kernels before capture, one graph "
         "can hold the whole step, and CUDA 12.6 launches graphs faster",
     ),
-    host.COMPILING: Cause("recompilation", "compiling once; TORCH_LOGS=recompiles tells why, equal shapes help"),
+    host.COMPILING: Cause(
+        "recompilation",
+        "compiling once; TORCH_LOGS=recompiles tells why, equal shapes or torch._dynamo.mark_dynamic help",
+    ),
     host.BLOCKED: Cause(
         "launches that block",
         "launches that do not block; another thread or program may hold the driver, or modules come late: "
@@ -149,15 +155,29 @@ ON_HOST = {
         "moving this work into another process, or out of the loop; Trace.gaps() has names, and more if the profiler "
         "records with_stack=True; gc.freeze() if it is Python's garbage collection",
     ),
-    host.START_UP: Cause("the start-up of first calls", "nothing in training; record later steps (wait and warmup)"),
+    host.START_UP: Cause(
+        "the start-up of first calls",
+        "nothing in training; leave the first steps out of the recording (the profiler's wait and warmup)",
+    ),
 }
 ON_THE_GPU = {
-    RANKS: Cause("waits for other ranks", "the same work for each rank; equal batches, find the slow one's cause"),
+    RANKS: Cause(
+        "waits for other ranks",
+        "the same work for each rank; equal batches and pictures, find the slow rank's cause",
+    ),
     COMMUNICATION: Cause("communication", communication),
     COPIES: Cause("copies", copies),
-    PAUSES: Cause("pauses between kernels", "fewer and larger kernels; torch.compile, larger batches", HALF),
+    PAUSES: Cause(
+        "pauses between kernels",
+        "fewer and larger kernels; torch.compile fuses them, larger batches; each kernel of a graph has its pause",
+        HALF,
+    ),
     "attention": Cause("attention", attention, HALF),
-    "softmax": Cause("softmax", "scaled_dot_product_attention; of a loss, cross_entropy", HALF),
+    "softmax": Cause(
+        "softmax",
+        "scaled_dot_product_attention; one kernel that never writes the scores; of a loss, cross_entropy",
+        HALF,
+    ),
     "layout conversions": Cause("layout conversions", conversions, HALF),
     "convolutions": Cause("convolutions", convolutions, HALF),
     "matrix products": Cause("matrix products", products, HALF),

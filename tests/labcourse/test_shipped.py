@@ -33,7 +33,7 @@ def test_a_shipped_recording_is_shown_with_its_own_stamp(elsewhere, device):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to record on")
 def test_nothing_is_recorded_afresh_without_a_gpu(elsewhere):
-    with pytest.raises(labkit.LabkitError, match="device='cuda': .*Use device='cpu'"):
+    with pytest.raises(labkit.LabkitError, match="device='cuda': .*labkit doctor"):
         labcourse.gpu_trace(afresh=True)
 
 

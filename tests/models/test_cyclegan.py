@@ -45,7 +45,7 @@ BAD_BATCHES = [
     (lambda a, b: (a, b[:, :1]), "real_b has shape"),
     (lambda a, b: ((a * 127 + 128).to(torch.uint8), b), "labkit.to_float"),
     (lambda a, b: (a, b.double()), "torch.float64"),
-    (lambda a, b: (a * 100, b), r"real_a runs from .* not in \[-1, 1\]"),
+    (lambda a, b: (a * 100, b), r"real_a runs from .* expect \[-1, 1\]"),
     (lambda a, b: (a, b / 0), "real_b runs from"),
     (lambda a, b: (a.repeat(2, 1, 1, 1), b), "as many pictures of each domain"),
     (lambda a, b: (a[..., :30], b), "multiples of 4"),
