@@ -34,7 +34,6 @@ from labcourse.paper import STEPS as STEPS
 from labcourse.paper import TABLE_1 as TABLE_1
 from labcourse.paper import UNRECORDED_MS as UNRECORDED_MS
 from labcourse.paper import paper_diff as paper_diff
-from labcourse.paper import paper_errors as paper_errors
 from labcourse.paper import paper_profile as paper_profile
 from labcourse.partner import sparring_partner as sparring_partner
 from labcourse.patients import at_a_glance as at_a_glance

@@ -44,15 +44,20 @@ class Ledger:
         pandas.set_option("display.max_colwidth", None)
 
     def predict(self, what: str, guess: float | None) -> None:
-        """Keeps a prediction, made before the measurement: 0 or more, True or False for 1 or 0, None for none."""
+        """Keeps a prediction: 0 or more, True or False for 1 or 0. Asks for one if it is None.
+
+        One that is new, or another, after the measured value was shown is marked as such.
+        """
         if guess is not None and not (isinstance(guess, Real) and math.isfinite(guess) and guess >= 0):
-            raise LabkitError(
-                f"prediction of {what!r}: {guess!r} is not a number of at least 0. Give one, or None for none."
-            )
-        self._put(what, {"guess": guess, "measured": None})
+            raise LabkitError(f"prediction of {what!r}: {guess!r} is not a number of at least 0.")
+        if guess is None:
+            print(f"Predict {what!r}: replace None by a number, and run this cell before the next one.")
+        old = read_ledger(self.path).get(self.notebook, {}).get(what, {})
+        late = old.get("shown", False) and (old["late"] or guess != old["guess"])
+        self._put(what, {"guess": guess, "measured": None, "shown": old.get("shown", False), "late": late})
 
     def measured(self, what: str, value: float) -> None:
-        """Keeps the measured value beside the prediction, and asks for one that is None.
+        """Keeps the measured value beside the prediction.
 
         Raises:
             LabkitError: the cell with the prediction has not run.
@@ -60,9 +65,7 @@ class Ledger:
         entries = read_ledger(self.path).get(self.notebook, {})
         if what not in entries:
             raise LabkitError(f"{what!r} was never predicted in notebook {self.notebook}: run the cells above first.")
-        if entries[what]["guess"] is None:
-            print(f"You have not predicted {what!r} yet. Replace None by a number and run that cell first.")
-        self._put(what, entries[what] | {"measured": float(value)})
+        self._put(what, entries[what] | {"measured": float(value), "shown": True})
 
     def _put(self, what: str, entry: dict) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +79,8 @@ class Ledger:
         """This notebook's predictions as text, with three digits: see `scores`."""
         table = scores(self.path).set_index(["notebook", "what"])
         own = table[table.index.get_level_values("notebook") == self.notebook].droplevel("notebook")
-        return own.map(lambda value: "none" if math.isnan(value) else f"{value:.3g}")
+        late = own.pop("late").map({True: "after the measurement", False: ""})
+        return own.map(lambda value: "none" if math.isnan(value) else f"{value:.3g}").assign(predicted=late)
 
 
 def read_ledger(path: Path | str) -> dict[str, dict]:
@@ -95,16 +99,17 @@ def read_ledger(path: Path | str) -> dict[str, dict]:
 
 
 def scores(path: Path | str | None = None) -> pandas.DataFrame:
-    """One row for each prediction: notebook, what, guess, measured, and off_by, the factor between the two values.
+    """One row for each prediction: notebook, what, guess, measured, late, and off_by, the factor between the values.
 
+    late: whether the guess is from after the measurement.
     off_by is at least 1, and 1 is exact. It is infinite if only one of the two is 0, and NaN if one of them is missing.
     """
     rows = [
-        {"notebook": notebook, "what": what, "guess": entry["guess"], "measured": entry["measured"]}
+        {"notebook": notebook, "what": what, "guess": None, "measured": None, "late": False} | entry
         for notebook, entries in read_ledger(path or ledger_file()).items()
         for what, entry in entries.items()
     ]
-    table = pandas.DataFrame(rows, columns=["notebook", "what", "guess", "measured"])
+    table = pandas.DataFrame(rows, columns=["notebook", "what", "guess", "measured", "late"])
     table[["guess", "measured"]] = table[["guess", "measured"]].astype(float)
     ratio = table["guess"] / table["measured"]
     return table.assign(off_by=ratio.where(ratio >= 1, 1 / ratio).mask(table["guess"] == table["measured"], 1.0))

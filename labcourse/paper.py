@@ -1,17 +1,10 @@
-"""The course paper's profiler tables, as its authors published them, and the cost model confronted with them."""
+"""The course paper's profiler tables, as its authors published them."""
 
 from __future__ import annotations
-
-from dataclasses import replace as with_changes
-from functools import cache
 
 import pandas
 
 from labcourse.shipped import shipped
-from labkit.models.cyclegan import CycleGAN
-from labkit.simulate.cost_model import ROOFLINES
-from labkit.simulate.meta_device import UPLOAD, Operator, step_operators
-from labkit.simulate.operator_replay import RECORDED_HOST_US, replay
 from labtrace.errors import check_known
 from labtrace.findings.difference import changes
 
@@ -39,11 +32,6 @@ UNRECORDED_MS = 88.0
 # At the peak of a step of ResNet-9, batch 16, in GB, read off the memory timelines in the same repository
 # (timeline.html and dist_timeline_largebatch.html): of the tensors, what the allocator gave out, and what it held.
 MEMORY_GB = {"tensors": 36.2, "allocated": 39.5, "reserved": 40.7}
-
-# The course paper did not pin its pictures, so they came at 2.8 GB/s: 1.57 MB in 0.56 ms (resnet_b1_baseline).
-DEVICE = with_changes(ROOFLINES["A100"], host_bytes_per_s=2.8e9 / ROOFLINES["A100"].bytes_share)
-PICTURES = 2  # copies from the host at the beginning of a step, one of each domain
-COMPARED = ("resnet_b1_baseline", "resnet_b16_baseline", "unet_b16_baseline", "unet_b20_baseline")
 
 
 def paper_profile(name: str) -> pandas.DataFrame:
@@ -90,44 +78,3 @@ def _kernels(profile: pandas.DataFrame) -> pandas.DataFrame:
     of_host = (profile["self_cpu_us"] > 0) | profile["name"].str.contains("forward|ProfilerStep")
     table = profile[(profile["self_cuda_us"] > 0) & ~of_host].groupby("name")
     return table.agg(count=("calls", "sum"), us=("self_cuda_us", "sum")) / STEPS
-
-
-def paper_errors() -> pandas.DataFrame:
-    """The replay beside the course paper's tables of one stream, in milliseconds a step.
-
-    The step's span in the tables is too short to hold the copies of its pictures as well, so it begins after them.
-
-    Calibrated on the table of batch 1 were the host's time for a launch, the rate of copies from its memory, and the
-    numbers that `labkit.simulate.cost_model` calls so. The rest is predicted.
-
-    Returns:
-        | column | meaning |
-        |---|---|
-        | profile | a name for `paper_profile` |
-        | part | "step", from its first kernel to its last, or "work on the GPU" |
-        | table_ms, SIMULATED_ms | recorded and replayed, a step |
-        | ratio | SIMULATED over recorded: 1 is right |
-    """
-    rows = []
-    for name in COMPARED:
-        profile = paper_profile(name)
-        stamp = profile.attrs["stamp"]
-        played = replay(_operators(stamp["generator"], stamp["batch_size"]), RECORDED_HOST_US, DEVICE, steps=1)
-        step_us = profile.set_index("name")["self_cuda_us"]["ProfilerStep*"] / STEPS
-        rows += [
-            (name, "step", step_us, played.timeline.wall - played.timeline.kernel_start[PICTURES]),
-            (name, "work on the GPU", stamp["gpu_us"] / STEPS, sum(one.kernel_us for one in played.launches)),
-        ]
-    table = pandas.DataFrame(rows, columns=["profile", "part", "table_ms", "SIMULATED_ms"])
-    table[["table_ms", "SIMULATED_ms"]] /= 1e3
-    table.attrs["stamp"] = {"SIMULATED": True, "device": DEVICE.device}
-    return table.assign(ratio=table["SIMULATED_ms"] / table["table_ms"])
-
-
-@cache
-def _operators(generator: str, batch_size: int) -> list[Operator]:
-    """A step's operators, after the copies of its pictures from the host."""
-    shape = (batch_size, 3, 256, 256)
-    bytes_moved = 2 * 4 * batch_size * 3 * 256 * 256  # float32, read and written
-    picture = Operator(UPLOAD, (shape,), (shape,), "float32", 0, bytes_moved, "data", False, 0, ())
-    return [*[picture] * PICTURES, *step_operators(CycleGAN(generator), batch_size=batch_size)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from labtrace.errors import check_known
+from labtrace.errors import LabError, check_known
 from labtrace.planted import BEHIND, FAULTS, Planted, write
 from labtrace.trace import Trace
 
@@ -77,7 +77,12 @@ def sparring_partner(number: int, folder: Path | str = "out/partners") -> Partne
     """The recording of this number, with its neighbour without the fault, written to a folder of that name.
 
     Two of three faults whose cause is in `HIDE` hide a second cause, which the neighbour has, too.
+
+    Raises:
+        LabError: `number` is no whole number of at least 0.
     """
+    if not (isinstance(number, int) and number >= 0):
+        raise LabError(f"sparring_partner({number!r}): give its number, 0 or more.")
     name = Random(number // IN_A_ROUND).sample(NAMES, IN_A_ROUND)[number % IN_A_ROUND]
     cause = FAULTS[name].cause
     hidden = [key for key, one in BEHIND.items() if cause in HIDE and one.cause in HIDE - {cause}]

@@ -70,8 +70,12 @@ def gpu_trace(
         # process but the first (NVIDIA's release notes of CUPTI).
         process, device = ProcessPoolExecutor(1, max_tasks_per_child=1), pick_device("cuda")  # a spawned one
         return Trace(process.submit(_recorded, name, speedups, batch_size, generator, device).result())
-    file = name if benchmark else f"{BENCHMARK_OFF}{name}"
-    return Trace(shipped(f"traces/*/{file}")[0])
+    start = "" if benchmark else BENCHMARK_OFF
+    if found := sorted(DATA.glob(f"traces/*/{start}{name}")):
+        return Trace(found[0])
+    sizes = [n for n in range(1, 65) if any(DATA.glob(f"traces/*/{start}{trace_name(generator, n, speedups)}"))]
+    advice = f"is not shipped: choose batch_size {' or '.join(map(str, sizes))}." if sizes else NOT_SHIPPED
+    raise LabkitError(f"{start}{name} {advice}")
 
 
 def public_trace(name: str) -> Trace:

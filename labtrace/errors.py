@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import sys
 from collections.abc import Iterable
 from numbers import Real
@@ -10,8 +11,16 @@ from pathlib import Path
 from typing import Any
 
 
+def message_alone(error: BaseException) -> list[str]:
+    """What Jupyter shows of an error, as its `_render_traceback_`. The traceback is logged, as a debug message."""
+    logging.getLogger("labtrace").debug("an error", exc_info=error)
+    return [f"{type(error).__name__}: {error}"]
+
+
 class LabError(Exception):
     """The caller gave something that cannot be used. The message says what to do instead."""
+
+    _render_traceback_ = message_alone
 
 
 class TraceError(LabError):

@@ -19,7 +19,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from labtrace.errors import did_you_mean, message_alone
+
 PACKAGES = {"PIL": "pillow", "hta": "traceinsight", "IPython": "ipython"}  # where a module's name is not its package's
+
+
+class NoSuchName(AttributeError):
+    """A package has no such public name."""
+
+    _render_traceback_ = message_alone
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -35,7 +43,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
 
     def load(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise NoSuchName(f"module {package!r} has no attribute {name!r}{did_you_mean(name, [*homes])}")
         try:
             home = importlib.import_module(f"{package}.{name}" if homes[name] == package else str(homes[name]))
         except ModuleNotFoundError as error:

@@ -6,10 +6,11 @@ answer by `ask`, or in a block `guarded`.
 
 from __future__ import annotations
 
-import logging
+import ast
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -17,7 +18,6 @@ from inspect import signature
 from numbers import Real
 from random import Random
 from textwrap import shorten, wrap
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,9 +25,9 @@ import torch
 from pandas import DataFrame, RangeIndex
 from torch import Tensor
 
-from labcourse.check import originality
 from labcourse.check.errors import in_words
 from labcourse.check.side_effects import CHANGED, kept
+from labtrace.errors import message_alone
 
 T = TypeVar("T")
 LIKELY_REASONS = (  # the kind that is expected, the kind that came, and the likely reason
@@ -41,20 +41,14 @@ class WrongAnswer(AssertionError):
     """An exercise's answer is not right yet. The message names the likely mistake and where to look.
 
     In Jupyter the message is all that is shown: the checks' own lines would hide it, and give the solution away. They
-    are logged as a debug message of "labcourse".
+    are logged as a debug message of "labtrace".
     """
 
     def _render_traceback_(self) -> list[str]:  # IPython asks an exception for this
-        logging.getLogger("labcourse").debug("a wrong answer", exc_info=self)
-        return wrap(f"WrongAnswer: {self}", 80)  # nbgrader's Validate cuts longer lines
+        return wrap(message_alone(self)[0], 80)  # nbgrader's Validate cuts longer lines
 
 
-_NOTEBOOKS: list[str] = []  # the number of that to which the check belongs that runs
-
-
-def exercise(
-    *references: Callable | ModuleType, again: bool = True
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def exercise(*, again: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Lets a check say that an answer is right, and turns any error of the answer's code into a `WrongAnswer`.
 
     A check runs with its usual inputs, and then with some that it draws, always the same: so an answer that is right
@@ -62,15 +56,14 @@ def exercise(
     their state is restored after the check.
 
     Args:
-        references: labkit's own functions or classes that do what the exercise asks for, or a module that is full
-            of them. An answer to any exercise of the notebook that is one of them, or calls one, is not accepted.
         again: whether it runs with drawn inputs, too.
     """
 
     def decorate(check: Callable[..., None]) -> Callable[..., None]:
         @wraps(check)
         def checked(*answers: Any) -> None:
-            _NOTEBOOKS.append(check.__module__.removeprefix(f"{originality.CHECKS}notebook_"))
+            stale = any(map(_is_stale, answers))
+            require(not stale, "Python cannot read the last cell of this answer: correct its SyntaxError first.")
             try:
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(drawn(0, lambda random: random.randrange(2**31)))
@@ -79,19 +72,29 @@ def exercise(
                 raise
             except Exception as error:  # it returned what this check cannot work with
                 raise WrongAnswer(f"your answer cannot be checked: {type(error).__name__}: {error}.") from error
-            finally:
-                _NOTEBOOKS.pop()
             if _INPUTS:
                 return
             if again:
-                with _inputs_from(check.__name__, "with other inputs: "):
+                with _inputs_from(check.__name__, "with other inputs"):
                     checked(*answers)
             print(f"✓ {check.__name__}: right")
 
-        checked.references = references  # type: ignore[attr-defined]
         return checked
 
     return decorate
+
+
+def _is_stale(answer: Any) -> bool:
+    """Whether Python could not read the last cell that defines a function or class, so that it is an earlier one."""
+    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    pattern = rf"^(?:class|def) {getattr(answer, '__name__', '')}\b"
+    cells = [cell for cell in shell.user_ns.get("In", ()) if re.search(pattern, cell, re.M)] if shell else []
+    try:
+        for cell in cells[-1:]:
+            ast.parse(shell.transform_cell(cell))
+    except SyntaxError:
+        return True
+    return False
 
 
 def ask(answer: Callable[..., T], *given: Any, if_it_fails: str = "") -> T:
@@ -111,18 +114,16 @@ def guarded(answer: Any, *given: Any, if_it_fails: str = "") -> Iterator[None]:
         if_it_fails: a hint.
 
     Raises:
-        WrongAnswer: it fails, calls labkit's own, or leaves something changed, see `labcourse.check.side_effects`.
+        WrongAnswer: it fails, or leaves something changed, see `labcourse.check.side_effects`.
     """
-    own = originality.library_code(_NOTEBOOKS[-1]) if _NOTEBOOKS else {}
     seed, wrong = int(torch.randint(2**31, ())), ""
-    with originality.calls_of(own) as called, kept(seed, *given) as left:
+    with kept(seed, *given) as left:
         try:
             yield
         except WrongAnswer as error:
             wrong = str(error)
         except (Exception, SystemExit) as error:  # an answer may raise anything
             wrong = in_words(error, if_it_fails)
-    require(not called, originality.LIBRARYS_OWN.format(*called[:1] or [""]))
     require(not wrong, wrong)
     name = f"{getattr(answer, '__name__', 'your answer')}: " if CHANGED in left else ""
     require(not left, name + "".join(left[:1]))
@@ -147,19 +148,19 @@ def hidden(check: Callable[..., None], *answer: object) -> None:
     The variable LABKIT_CHECK_SEED, which grading sets, decides the inputs. Without it they differ each time.
     """
     seed = os.environ.get("LABKIT_CHECK_SEED") or str(Random().randrange(2**31))
-    with _inputs_from(f"{seed} {check.__name__}", f"with other inputs (LABKIT_CHECK_SEED={seed}): "):
+    with _inputs_from(f"{seed} {check.__name__}", f"with other inputs, LABKIT_CHECK_SEED={seed}"):
         check(*answer)
     print(f"✓ {check.__name__}: right, with other inputs, too")
 
 
 @contextmanager
-def _inputs_from(seed: str, told: str) -> Iterator[None]:
-    """Inside the block, checks draw their inputs; what a `WrongAnswer` says begins with `told`."""
+def _inputs_from(seed: str, inputs: str) -> Iterator[None]:
+    """Inside the block, checks draw their inputs, which a `WrongAnswer` names at its end."""
     _INPUTS.append(Random(seed))
     try:
         yield
     except WrongAnswer as error:
-        raise WrongAnswer(f"{told}{error}") from error
+        raise WrongAnswer(f"{error} ({inputs})") from error
     finally:
         _INPUTS.pop()
 
@@ -185,11 +186,11 @@ def kind(value: object) -> str:
 
 
 def require_kind(got: object, expected: str, where: str = "") -> None:
-    """Raises `WrongAnswer`, which begins with `where`, unless `kind` of an answer begins with `expected`."""
+    """Raises `WrongAnswer`, which ends with `where`, unless `kind` of an answer begins with `expected`."""
     got_kind = kind(got)
     fitting = (hint for right, wrong, hint in LIKELY_REASONS if re.match(right, expected) and re.match(wrong, got_kind))
-    told = f"{where}{expected} is expected, not {got_kind}. {next(fitting, '')}"
-    require(got_kind.startswith(expected), told.rstrip())
+    text = f"{expected} is expected, not {got_kind}. {next(fitting, '')}".rstrip()
+    require(got_kind.startswith(expected), _with_case(text, where))
 
 
 def expect(
@@ -208,20 +209,25 @@ def expect(
             enough. A mistake that gives the right result here is skipped. Instead of a result, a mistake may be a
             function of `got` and `right` that recognises it.
         otherwise: the message for any other wrong answer.
-        where: the input in words. Every message begins with it and with the answer, or a dict's wrong values.
+        where: the input in words. A message ends with it and with the answer, or a dict's wrong values.
 
     Raises:
         WrongAnswer: with the message of the first mistake that fits, or `otherwise`.
     """
     got = got if isinstance(right, Tensor) else _plain(got)
-    _require_same_kind(got, right, f"{where}: " if where else "")
+    _require_same_kind(got, right, where)
     if _same(got, right):
         return
-    told = f"{where}: {_answer(got, right)}. " if where else ""
+    where = where and f"{_answer(got, right)}; {where}"
     for wrong, message in mistakes:
         fits = wrong(got, right) if callable(wrong) else _same(got, wrong) and not _same(right, wrong)
-        require(not fits, told + message)
-    raise WrongAnswer(told + otherwise)
+        require(not fits, _with_case(message, where))
+    raise WrongAnswer(_with_case(otherwise, where))
+
+
+def _with_case(message: str, case: str) -> str:
+    """A message with the case in which it holds behind it, in so many characters that all can be read at a glance."""
+    return f"{message} (Case: {shorten(case, max(80, 280 - len(message)), placeholder=' ...')})" if case else message
 
 
 Mistakes = Iterator[tuple[Any, str]]
@@ -243,7 +249,7 @@ def formula(
     """
 
     def decorate(mistakes: Callable[..., Mistakes]) -> Callable[..., None]:
-        @exercise(right)
+        @exercise()
         @wraps(mistakes)
         def check(answer: Callable) -> None:
             given = cases(usual, other)
@@ -251,8 +257,8 @@ def formula(
                 *wrong, (_, otherwise) = mistakes(*case)
                 pairs = zip(signature(mistakes).parameters, case, strict=True)
                 words = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)
-                where = "called again, " * (turn == len(given)) + shorten(words, 220, placeholder=" ...")
-                got = ask(answer, *(inputs(*case) if inputs else case), if_it_fails=f"{where}: {otherwise}")
+                where = "called again, " * (turn == len(given)) + words
+                got = ask(answer, *(inputs(*case) if inputs else case), if_it_fails=_with_case(otherwise, where))
                 expect(got, right(*case), wrong, otherwise, where)
 
         return check
@@ -272,10 +278,10 @@ def _plain(value: Any) -> Any:
 def _require_same_kind(got: Any, right: Any, where: str) -> None:
     if isinstance(right, Mapping) and isinstance(got, Mapping):
         for words, names in (("are missing", right.keys() - got.keys()), ("are too many", got.keys() - right.keys())):
-            require(not names, f"{where}these keys {words}: {', '.join(sorted(map(str, names)))}.")
+            require(not names, _with_case(f"these keys {words}: {', '.join(sorted(map(repr, names)))}.", where))
     require_kind(got, kind(right), where)
     for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
-        _require_same_kind(got[key], right[key], f"{where}{key}: ")
+        _require_same_kind(got[key], right[key], f"{key!r}; {where}".removesuffix("; "))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -290,7 +296,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def _answer(got: Any, right: Any) -> str:
     if isinstance(right, Mapping):
-        return ", ".join(f"{key} is not {_shown(got[key])}" for key in right if not _same(got[key], right[key]))
+        return ", ".join(f"{key!r} is not {_shown(got[key])}" for key in right if not _same(got[key], right[key]))
     return f"your answer is {_shown(got)}"
 
 

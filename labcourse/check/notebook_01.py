@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from labcourse.check.answers import ask, drawn, exercise, expect, guarded, require
 from labcourse.check.networks import compare_gradients, compare_losses, compare_network, gradients, small_model
 from labkit.models import losses
-from labkit.models.pool import Pool
 from labkit.networks.layers import initialise
 from labkit.networks.resnet import ResidualBlock as RightBlock
 from labkit.variants.registry import make_step
@@ -24,7 +23,7 @@ BLOCK = [  # hints, see `compare_network`
 ]
 
 
-@exercise(RightBlock)
+@exercise()
 def residual_block(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels)`` with `labkit.networks.resnet.ResidualBlock`, with equal weights."""
     channels = drawn(8, lambda random: random.randrange(3, 8))
@@ -52,7 +51,7 @@ def residual_block(answer: type[nn.Module]) -> None:
     compare_network(answer, (channels,), right, x, mistakes, BLOCK)
 
 
-@exercise(losses)
+@exercise()
 def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Compares ``answer(real, reconstruction, weight)`` with `labkit.models.losses.cycle_loss`."""
     size = drawn([2, 3, 4, 5], lambda random: [random.randrange(2, 5), 3, *random.sample(range(3, 9), 2)])
@@ -78,7 +77,7 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
         compare_gradients("the loss", [slope], gradients(right, [back]), ["the reconstruction"])
 
 
-@exercise(losses)
+@exercise()
 def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
     """Compares ``answer(G_A, G_B, D_A, D_B, real_a, real_b, weight)`` with the losses of `labkit.CycleGAN`'s step."""
     sizes = drawn([16, 12], lambda random: random.sample((12, 16, 20, 24), 2))
@@ -117,7 +116,7 @@ def _fakes(pool: Callable[[Tensor], Tensor], number: int) -> list[float]:
     return [pool(torch.full((1, 3, 2, 2), float(new)))[0, 0, 0, 0].item() for new in range(number)]
 
 
-@exercise(Pool)
+@exercise()
 def fake_pool(answer: type) -> None:
     """Checks which fakes ``answer(size)`` returns for new ones, which are numbered."""
     size = drawn(5, lambda random: random.choice((3, 4, 6, 7, 8)))

@@ -108,7 +108,7 @@ def _turns(answer: Callable, names: list[str], rounds: int, warmup: int, slower:
     return answer(steps, rounds=rounds, warmup=warmup, synchronise=gpu.synchronise, clock=clock), calls
 
 
-@exercise(right_alternate)
+@exercise()
 def alternate(answer: Callable) -> None:
     """Compares ``answer(steps, rounds, warmup, synchronise, clock)`` with `labkit.measure.timing.alternate`."""
     rounds, warm = drawn((3, 2), lambda random: (random.randrange(4, 7), random.randrange(3, 5)))

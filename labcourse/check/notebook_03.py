@@ -40,7 +40,7 @@ def _other_kernels(random: Random) -> Kernels:
     return f"{len(begin)} kernels", begin, end, "Add up the times that at least one kernel covers."
 
 
-@exercise(intervals)
+@exercise()
 def busy(answer: Callable[[ArrayLike, ArrayLike], float]) -> None:
     """Compares ``answer(begin, end)`` with `labtrace.events.intervals.busy`."""
     usual: list[Kernels] = [

@@ -174,7 +174,7 @@ def my_diagnoses(answer: Callable[[], dict[int, tuple[str, float]]]) -> None:
             partner = sparring_partner(number, folder)
         unknown = (lambda got, _: got not in CAUSES, f"That is none of these: {', '.join(CAUSES)}.")
         expect(said[0], partner.planted.fault.cause, [unknown], LOOK[partner.planted.fault.cause], where)
-        require_kind(said[1], "a number", f"{where}, times faster: ")
+        require_kind(said[1], "a number", f"times faster; {where}")
         told = f"{where}: {said[0]} is right, {said[1]:g} times faster is far off. What is the wall time without it?"
         require(partner.near(said[1]), told)
 

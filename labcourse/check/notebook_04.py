@@ -20,7 +20,7 @@ from labcourse.races import RaceRecorder, record
 from labkit.models.cyclegan import Cycle, Journey
 from labkit.models.step import Step
 from labkit.simulate.cuda_stubs import Stream, StreamError
-from labkit.variants.registry import SPEEDUPS, make_step
+from labkit.variants.registry import make_step
 from labtrace.events.intervals import busy, levels
 
 
@@ -71,7 +71,7 @@ def _recorded(step: Step, batch: dict[str, Tensor]) -> tuple[RaceRecorder, dict[
         raise WrongAnswer(str(error)) from error
 
 
-@exercise(SPEEDUPS["streams"])
+@exercise()
 def streams(answer: type) -> None:
     """Compares a class that runs the two cycles on two streams with the baseline, and checks the rules of streams.
 

@@ -14,7 +14,7 @@ from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, expe
 from labcourse.check.networks import small_model
 from labcourse.stand_ins import fresh_memory, replay_side_by_side
 from labkit.models.cyclegan import Cycle, CycleGANStep
-from labkit.variants.registry import SPEEDUPS, make_step
+from labkit.variants.registry import make_step
 
 
 def _right_estimate(launches: float, host_us: float, busy_us: float) -> tuple[float, float]:
@@ -39,7 +39,7 @@ ON_THE_CLASS = "why_unsuited is called on the class, with the model alone: put @
 WITHOUT_IDENTITY = "without an identity loss `other` is None, and so is `same`: leave that case to super().cycle."
 
 
-@exercise(SPEEDUPS["batched"])
+@exercise()
 def batched(answer: Any) -> None:
     """Compares a class that puts passes together with `labkit.variants.batched.Batched`.
 
@@ -163,7 +163,7 @@ def repaired(*answers: Callable[[Tensor, SimpleNamespace], Tensor]) -> None:
 CALLS = ("the first call", "the second call", "the same input again", "a call after another shape")
 
 
-@exercise(SPEEDUPS["graph"])
+@exercise()
 def captured(answer: type) -> None:
     """Checks a class that records a body once, and replays it for each new input."""
     rows, columns = shape = drawn([2, 3], lambda random: random.sample(range(2, 8), 2))

@@ -18,7 +18,7 @@ from labcourse.solutions import limits as right_limits
 from labcourse.solutions import memory_peak as right_peak
 from labcourse.solutions import rounding_outcomes as right_outcomes
 from labkit.models.step import Step
-from labkit.variants.registry import SPEEDUPS, make_step
+from labkit.variants.registry import make_step
 
 SCALE = 256.0  # of the losses, in the check of `update`
 
@@ -76,7 +76,7 @@ def _any_two(random: Random) -> tuple[float, dict[str, Tensor]]:
     return max_norm, {player: max_norm * length * direction for (player, length), direction in gradients}
 
 
-@exercise(SPEEDUPS["fp16"])
+@exercise()
 def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Optimizer], float], None]) -> None:
     """Checks one ``answer(scaler, optimizers, max_norm)``: an update of two players under one scaler."""
     usual = {"generators": torch.tensor([3.0, 4.0]), "discriminators": torch.tensor([0.0, 0.5])}
@@ -142,7 +142,7 @@ def _noted(step: Step) -> tuple[list[int], set[str]]:
     return sizes, kept
 
 
-@exercise(SPEEDUPS["accumulate"])
+@exercise()
 def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
     """Compares the gradients that ``answer(step, real_a, real_b, k)`` leaves with those of the whole batch.
 

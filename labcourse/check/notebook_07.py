@@ -47,7 +47,7 @@ def _right_losses(encoder: Any, translator: Any, judge: Any, real_a: Tensor, wei
     return losses.adversarial_loss(judge(translated), True), losses.deviation_loss(code, translated, weight)
 
 
-@exercise(losses)
+@exercise()
 def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
     """Checks the losses of ``answer(encoder, translator, discriminator, real_a, weight)``, and where gradients flow."""
     width, size = drawn((6, 16), lambda random: (random.randrange(3, 9), random.choice((24, 28))))
@@ -116,7 +116,7 @@ def _learned(
     return after, steps
 
 
-@exercise(losses)
+@exercise()
 def learn(answer: Callable[..., None]) -> None:
     """Compares what networks have learned in two calls of the answer with two steps of `labkit.DeviationGAN`."""
     width, size = drawn((6, 12), lambda random: (random.randrange(3, 9), random.choice((12, 16))))
@@ -153,7 +153,7 @@ DISCRIMINATOR = [  # hints, see `compare_network`
 ]
 
 
-@exercise(CodeDiscriminator)
+@exercise()
 def code_discriminator(answer: type[nn.Module]) -> None:
     """Compares ``answer(channels, width)`` with `labkit.networks.codes.CodeDiscriminator`, with equal weights."""
     sizes = drawn((12, 2), lambda random: (random.randrange(13, 20), random.randrange(3, 6)))

@@ -14,7 +14,6 @@ from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, gua
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import flop_counter, roofline_seconds
 from labkit.measure.roofline import multiply_adds as right_multiply_adds
-from labkit.networks.light import grouped_block, inverted_block, separable_block
 from labkit.networks.resnet import ResidualBlock
 
 
@@ -114,7 +113,7 @@ def _dependence(block: nn.Module, x: Tensor, draws: int, outputs: list[int]) -> 
     return torch.stack(found).unflatten(0, (draws, len(outputs)))
 
 
-@exercise(separable_block, grouped_block, inverted_block)
+@exercise()
 def light_block(answer: Callable[[int], nn.Module]) -> None:
     """Checks a design of a residual block: its FLOPs, and what its output depends on, wherever norms are."""
     many = drawn(64, lambda random: random.choice((72, 88, 104)))
@@ -191,7 +190,7 @@ def on_the_roof(flops: float, bytes_moved: float, flops_per_s: float, bytes_per_
     yield None, "Which takes longer, to compute the FLOPs or to move the bytes?"
 
 
-@exercise(right_within)
+@exercise()
 def within_spread(answer: Callable[[pandas.DataFrame, str], pandas.Series]) -> None:
     """Compares ``answer(scores, baseline)`` with `labkit.measure.quality.within_spread`."""
     baseline, scale = drawn(("baseline", 1.0), lambda random: (f"plain {random.random():.3f}", random.uniform(1, 3)))

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, guarded, require, require_kind
 from labcourse.check.side_effects import FROZEN
 from labcourse.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
-from labcourse.one_process import average_gradients as right_average
 from labkit.data.batches import positions as right_positions
 from labkit.simulate.clusters import ring_us as right_ring
 
@@ -43,7 +42,7 @@ def positions(k: int, batch_size: int, rank: int, ranks: int) -> Mistakes:
     yield None, "How many does each rank take, and which one comes first?"
 
 
-@exercise(right_average)
+@exercise()
 def average_gradients(answer: Callable[[Iterable[Tensor]], None]) -> None:
     """Lets ``answer(weights)`` work on several ranks in this process. The gradients should become their means."""
     for n in drawn([2, 5], lambda random: random.sample(range(2, 7), 2)):

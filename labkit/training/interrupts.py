@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from torch.utils.data._utils import signal_handling
 
 from labkit import ranks
+from labtrace.errors import message_alone
 
 STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -21,6 +22,8 @@ class Stopped(KeyboardInterrupt):  # noqa: N818  # not an error: the user asked 
     Attributes:
         status: the exit status by which a shell knows the signal.
     """
+
+    _render_traceback_ = message_alone
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
@@ -45,7 +48,7 @@ def interrupts() -> Iterator[list[int]]:
         if alone:
             signal.signal(signal.SIGINT, before.get(signal.SIGINT, signal.SIG_IGN))
         if ranks.number() == 0 and not received:  # not print: the signal may have come in the middle of one
-            again = "; Ctrl-C again stops immediately" if alone else ""
+            again = "; a second interrupt stops immediately" if alone else ""
             os.write(2, f"\nlabkit: stops after this step{again}\n".encode())
         received.append(number)
 

@@ -4,7 +4,7 @@ import pandas
 import pytest
 
 import labcourse
-from benchmarks.authoring.model_errors import cyclegan_errors, resnet50_errors
+from benchmarks.authoring.model_errors import cyclegan_errors, paper_errors, resnet50_errors
 from labcourse.shipped import DATA
 
 
@@ -27,6 +27,16 @@ def test_on_an_h200_the_kernels_of_cyclegan_are_predicted_a_quarter_too_short():
     kinds = table.drop(["wall", "busy", "idle"])
     assert kinds["recorded_ms"].sum() == pytest.approx(table.loc["busy", "recorded_ms"], rel=0.03)
     assert kinds.index[0] == "convolutions" and 0.7 < table.loc["busy", "ratio"] < 0.8
+
+
+@pytest.mark.slow
+def test_the_course_papers_steps_are_within_their_bars():
+    """The step within 5 %, the work on the GPU within 10 %."""
+    table = paper_errors()
+    ratio = table.set_index(["profile", "part"])["ratio"]
+    assert ratio.xs("step", level="part").between(0.95, 1.05).all(), ratio
+    assert ratio.xs("work on the GPU", level="part").between(0.9, 1.1).all(), ratio
+    assert table.attrs["stamp"]["SIMULATED"] and len(table) == 8
 
 
 def test_the_page_quotes_the_file():

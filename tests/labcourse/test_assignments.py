@@ -23,8 +23,6 @@ from nbgrader.preprocessors import ClearSolutions
 from torch import nn
 from traitlets.config import PyFileConfigLoader
 
-from labcourse import check as check_functions
-from labcourse.check import originality
 from labcourse.check.answers import ask
 from labcourse.check.side_effects import CHANGED, LOOKS
 from tools import assignments
@@ -186,21 +184,6 @@ def test_a_wrong_answer_gets_the_message_meant_for_it_at_home(exercise, mistake)
     with pytest.raises(AssertionError, match=f"(?i){re.escape(mistake['expects'])}") as told:
         run(exercise, made_in(exercise.solution, mistake), slice(1))
     assert len(told.value._render_traceback_()) <= 6
-
-
-OF_ANOTHER_FORM = {"captured", "accumulate", "update", "norm_relu_backward"}  # labkit's own takes other arguments
-OWN = {
-    name: own
-    for name in check_functions.__all__
-    for own in getattr(getattr(check_functions, name), "references", ())
-    if callable(own) and not own.__module__.startswith(originality.CHECKS) and name not in OF_ANOTHER_FORM
-}
-
-
-@pytest.mark.parametrize(("name", "own"), OWN.items(), ids=[*OWN])
-def test_the_course_s_own_function_is_no_answer(name, own):
-    with pytest.raises(AssertionError, match="your answer calls the library's own"):
-        getattr(check_functions, name)(own)
 
 
 RIGHT = [case(one, own["answer"], name=f"-{name}") for one in EXERCISES for name, own in one.right_answers.items()]

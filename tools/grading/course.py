@@ -34,10 +34,9 @@ class Exercise:
 
     @property
     def note(self) -> str:
-        """What a teacher should know: crashed, time, memory, ...; refused; marked by hand, or still to be read."""
+        """What a teacher should know: crashed, time, memory, ...; marked by hand, or still to be read."""
         notes = {
             "out of time": self.message.startswith(STOPPED),
-            "refused": is_refused(self.message),
             UNREAD: self.points is None,
             "by hand": self.by_hand,
         }
@@ -94,11 +93,6 @@ class Course:
                 for student, path in paths.items()
                 if student in submissions and path.exists()
             }
-
-
-def is_refused(message: str) -> bool:
-    """Whether a check's message says that an answer is not accepted, right or wrong."""
-    return "the library's own" in message
 
 
 def points_of(cells: list[NotebookNode]) -> dict[str, float]:

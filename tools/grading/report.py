@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tools.grading.course import LATE, RIGHT, Course, is_refused
+from tools.grading.course import LATE, RIGHT, Course
 from tools.grading.execute import class_seed
 
 WRONG_ANSWERS = Path(__file__).parents[1] / "wrong_answers"
@@ -51,8 +51,6 @@ def mistake(message: str, known: dict[str, str]) -> str:
         message: the one that the student reads.
         known: the names of mistakes by the part of the message that tells them, in small letters.
     """
-    if is_refused(message):
-        return "refused"
     wrong = message.startswith("WrongAnswer")
     if wrong and (fitting := [part for part in known if part in message.casefold()]):
         return known[max(fitting, key=len)]  # which says most
