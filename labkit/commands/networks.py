@@ -53,29 +53,20 @@ def translate(
             raise typer.Exit(1)
 
 
-def export(
-    target: Path, *, run: Path, step: int | None = None, direction: str = "AtoB", reference: bool = False
-) -> None:
+def export(target: Path, *, run: Path, step: int | None = None, direction: str = "AtoB") -> None:
     """Write a trained network for use without labkit, checked against PyTorch.
 
     Args:
-        target: The file to write: .onnx, .pt2 or .safetensors. With --reference, a folder.
+        target: The file to write: .onnx, .pt2 or .safetensors.
 
     Options:
         run: Folder of a run, its checkpoint, or a generator of the public reference (.pth).
         step: A step that train --keep-every kept, in the place of the last.
-        direction: AtoB or BtoA. --reference writes both.
-        reference: Write the networks as the public reference saves them.
+        direction: AtoB or BtoA.
     """
     # its extra is named, which brings PyTorch, too
-    importlib.import_module("torch" if reference else WRITERS.get(target.suffix, "torch"))
-    run = at_step(run, step)
-    if reference:
-        from labkit.training.reference_weights import export_reference
-
-        typer.echo("\n".join(map(str, export_reference(run, target))))
-        return
-    difference = labkit.export(run, target, direction)
+    importlib.import_module(WRITERS.get(target.suffix, "torch"))
+    difference = labkit.export(at_step(run, step), target, direction)
     typer.echo(f"{target}: at most {difference:.1e} from PyTorch, in pictures of two sizes")
 
 

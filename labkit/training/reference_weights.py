@@ -1,4 +1,4 @@
-"""Networks of the public reference, github.com/junyanz/pytorch-CycleGAN-and-pix2pix: its files read, and written."""
+"""Networks of the public reference, github.com/junyanz/pytorch-CycleGAN-and-pix2pix: its files, read."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from labkit.errors import CheckpointError, LabkitError, explained
+from labkit.errors import CheckpointError, explained
 from labkit.models import CycleGAN
 from labkit.models.model import Model
 from labkit.networks.generators import make_generator
 from labkit.networks.layers import Generator
 from labkit.training import checkpoints
-from labtrace.files import atomic_write
 
 NETWORKS = ("G_A", "G_B", "D_A", "D_B")
-# The last is the reference's resnet_9blocks with half the filters.
-GENERATORS = ("resnet_9blocks", "resnet_6blocks", "unet_256", "unet_128", "resnet_9blocks_narrow")
-NORMS = ("instance", "batch", "none")
 # The settings that decide which networks a model has, of a CycleGAN and of a DeviationGAN.
 ARCHITECTURE = {"generator", "discriminator", "ngf", "ndf", "n_layers", "norm", "channels_a", "channels_b"}
 ARCHITECTURE |= {"blocks", "translators", "autoencoders", "judged"}
@@ -75,43 +71,6 @@ def init_from(model: Model, path: Path | str) -> list[str]:
         checkpoints.check_settings(path, "model", {"kind": state["kind"], **saved}, {"kind": model.kind, **wanted})
         model.load_state_dict(state["step"]["model"])
         return [name for name, _ in model.named_children()]
-
-
-def export_reference(model: nn.Module | Path | str, folder: Path | str) -> list[Path]:
-    """Writes a CycleGAN's networks as the public reference saves them, so that it can translate and train with them.
-
-    The files are ``latest_net_G_A.pth``, ``..._G_B.pth``, ``..._D_A.pth`` and ``..._D_B.pth``. The reference reads them
-    from ``checkpoints/NAME``. Like its own files they hold neither the state of the optimisers nor the pools of
-    earlier fakes.
-
-    Args:
-        model: a `labkit.CycleGAN`, a run's folder, or its checkpoint.
-        folder: where the files go. It is made if it is missing.
-
-    Returns:
-        the files written.
-
-    Raises:
-        LabkitError: the reference has no such networks, there are such files already, or they cannot be written.
-        CheckpointError: the run or the checkpoint cannot be read.
-    """
-    model = checkpoints.load_model(model) if isinstance(model, (Path, str)) else model
-    if not isinstance(model, CycleGAN):
-        raise LabkitError("Only a CycleGAN can go back to the public reference, no DeviationGAN or single generator.")
-    generator, norm = model.settings["generator"], model.settings["norm"]
-    if generator not in GENERATORS or norm not in NORMS:
-        raise LabkitError(
-            f"generator={generator!r}, norm={norm!r}: the public reference has no such networks, only "
-            f"{', '.join(GENERATORS[:4])} with {', '.join(NORMS)}."
-        )
-    files = {Path(folder) / f"latest_net_{name}.pth": getattr(model, name) for name in NETWORKS}
-    if taken := [file.name for file in files if file.exists()]:
-        raise LabkitError(f"{folder}: {', '.join(taken)} would be replaced, and may be the only copy.")
-    for file, network in files.items():
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-        with atomic_write(file) as part:
-            torch.save(weights, part)
-    return list(files)
 
 
 def _reference_files(path: Path) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Weights come from another run or the public reference, in a run new in all else, and go back to the latter."""
+"""Weights come from another run or the public reference, in a run new in all else."""
 
 import pytest
 import torch
@@ -6,8 +6,7 @@ from killing import same_weights
 
 import labkit
 from labkit.errors import CheckpointError
-from labkit.training import checkpoints, reference_weights
-from labkit.training.reference_weights import export_reference
+from labkit.training import checkpoints
 
 SMALL = dict(generator="resnet_6blocks", ngf=2, ndf=2)
 
@@ -52,8 +51,8 @@ def test_arguments_in_which_networks_differ_are_named(tiny, trained, settings, s
 @pytest.mark.parametrize("change", [dict, lambda weights: {f"module.{n}": w for n, w in weights.items()}])
 def test_the_references_weights_start_a_run_in_any_form(tmp_path, norm, change):
     model = labkit.CycleGAN(**SMALL, norm=norm)
-    for file in reference_weights.export_reference(model, tmp_path):
-        torch.save(change(torch.load(file)), file)
+    for name, network in model.named_children():
+        torch.save(change(network.state_dict()), tmp_path / f"latest_net_{name}.pth")
     new = labkit.CycleGAN(**SMALL, norm=norm, lambda_identity=0.0)
     assert not same_weights(new, model)
     labkit.init_from(new, tmp_path)
@@ -78,8 +77,8 @@ def test_a_published_generator_starts_one_direction(tmp_path):
 
 
 def test_what_is_missing_is_said(tmp_path, tiny):
-    files = reference_weights.export_reference(model := labkit.CycleGAN(**SMALL), tmp_path)
-    files[1].unlink()
+    model = labkit.CycleGAN(**SMALL)
+    torch.save(model.G_A.state_dict(), tmp_path / "latest_net_G_A.pth")
     with pytest.raises(CheckpointError, match="latest_net_G_B.pth: there is no checkpoint here"):
         labkit.init_from(model, tmp_path)
     with pytest.raises(CheckpointError, match="there is no checkpoint here"):
@@ -104,46 +103,3 @@ def test_the_command_line_says_which_networks_are_not_loaded(call, tmp_path):
     small += ["--workers", "0", "--device", "cpu", "--no-tensorboard", "--steps", "1"]
     status, said, error = call("train", "--out", tmp_path / "run", *small, "--init-from", file)
     assert status == 0 and f"{file}: G_A. G_B, D_A, D_B start from random weights\n" in said, error
-
-
-# ---- a CycleGAN goes back: the names and shapes of the reference's files, and the options to read them
-
-
-REFERENCE = dict(generator="resnet_6blocks", discriminator="basic", ngf=4, ndf=4)
-
-
-def test_the_command_names_the_files(tiny, tmp_path, call, fruit):
-    model = tiny(**{**REFERENCE, "generator": "resnet_9blocks_narrow"}, lambda_identity=0.0)
-    labkit.fit(labkit.make_step(model), fruit, 1, checkpoint=tmp_path / "run", sample_every=100)
-    status, out, _ = call("export", "--run", tmp_path / "run", "--reference", tmp_path / "fruit")
-    assert status == 0
-    names = (f"latest_net_{network}.pth" for network in ("G_A", "G_B", "D_A", "D_B"))
-    assert out.splitlines() == [str(tmp_path / "fruit" / name) for name in names]
-    assert labkit.load_generator(tmp_path / "fruit" / "latest_net_G_A.pth").model[1].out_channels == 2
-
-
-LACKING = [
-    ({"generator": "resnet_3blocks"}, "generator='resnet_3blocks'.*resnet_9blocks, resnet_6blocks, unet_256"),
-    ({"generator": "resnet_9blocks_grouped"}, "generator='resnet_9blocks_grouped'"),
-    ({"norm": "instance_blocks"}, "norm='instance_blocks'"),
-]
-
-
-@pytest.mark.parametrize(("settings", "message"), LACKING)
-def test_networks_that_the_reference_lacks_are_refused(tiny, tmp_path, settings, message):
-    with pytest.raises(labkit.LabkitError, match=message):
-        export_reference(tiny(**{**REFERENCE, **settings}), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_models_that_the_reference_lacks_are_refused(tiny, tmp_path):
-    for model in (labkit.DeviationGAN(ngf=2, ndf=2, blocks=1), tiny().G_A):
-        with pytest.raises(labkit.LabkitError, match="Only a CycleGAN can go back"):
-            export_reference(model, tmp_path / "out")
-
-
-def test_files_of_the_reference_are_not_replaced(tiny, tmp_path):
-    (tmp_path / "latest_net_D_B.pth").write_text("trained for weeks")
-    with pytest.raises(labkit.LabkitError, match="latest_net_D_B.pth would be replaced"):
-        export_reference(tiny(**REFERENCE), tmp_path)
-    assert [file.read_text() for file in tmp_path.iterdir()] == ["trained for weeks"]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import labkit
 from labkit.data.images import read_picture, write_picture
@@ -73,6 +74,6 @@ def test_the_command_line_keeps_translates_and_exports_a_step(call, tmp_path):
         model = labkit.load_model(tmp_path / "run", step=at)
         labkit.translate(model, tmp_path / "in.png", tmp_path / "expected.png", overwrite=True)
         assert torch.equal(read_picture(out), read_picture(tmp_path / "expected.png"))
-    assert call("export", tmp_path / "out", "--run", tmp_path / "run", "--step", 2, "--reference")[0] == 0
-    exported = labkit.load_generator(tmp_path / "out" / "latest_net_G_A.pth")
-    assert all(map(torch.equal, exported.parameters(), labkit.load_model(tmp_path / "run", step=2).G_A.parameters()))
+    assert call("export", tmp_path / "out.safetensors", "--run", tmp_path / "run", "--step", 2)[0] == 0
+    exported, kept = load_file(tmp_path / "out.safetensors"), labkit.load_model(tmp_path / "run", step=2).G_A
+    assert all(torch.equal(exported[name], weight) for name, weight in kept.named_parameters())
