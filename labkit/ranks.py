@@ -190,7 +190,7 @@ def all_equal(settings: dict[str, Any]) -> None:
     for rank, theirs in enumerate(others, start=1):
         if differing := [name for name in theirs if theirs[name] != at_0.get(name)]:
             text = "; ".join(f"{name} is {theirs[name]!r}, on rank 0 {at_0.get(name)!r}" for name in differing)
-            raise LabkitError(f"rank {rank}: {text}. All ranks need the same command, pictures and shared folder.")
+            raise LabkitError(f"rank {rank}: {text}. All ranks need the same command, pictures and checkpoint.")
 
 
 def first(text: str | None) -> str | None:

@@ -144,7 +144,13 @@ class Step:
             if not weights:
                 raise LabkitError(f"all weights of the {player} are frozen: set requires_grad=True for some of them.")
         self.lr = rates_of(model.learning_rates(), lr)
+        self.built = False
         self.optimizers = self.build((float(betas[0]), float(betas[1])))  # NumPy's in 32 bits round otherwise
+        if not self.built and sum("build" in vars(kind) for kind in type(self).__mro__) > 2:  # a speed-up's, too
+            raise LabkitError(
+                "your build() does not call super().build(betas), in which speed-ups prepare the networks. To choose "
+                "other optimisers override optimizer(weights, lr, betas) instead."
+            )
         with explained("the optimisers", BUILDS):
             if any(isinstance(self.optimizers[player], LBFGS | SparseAdam) for player in self.players):
                 raise TypeError(f"{self.optimizers}")
@@ -160,6 +166,7 @@ class Step:
 
     def build(self, betas: tuple[float, float]) -> dict[str, Optimizer]:
         """An optimiser for each player. Speed-ups prepare the networks here, so call `super().build` in yours."""
+        self.built = True
         return {player: self.optimizer(weights, self.lr[player], betas) for player, weights in self.players.items()}
 
     def optimizer(self, weights: list[nn.Parameter], lr: float, betas: tuple[float, float]) -> Optimizer:

@@ -54,7 +54,10 @@ class Graph(SpeedUp):
         if self.acts:
             for optimizer in optimizers.values():
                 if not optimizer.defaults.get("capturable"):
-                    raise LabkitError(f"graph: it cannot record {type(optimizer).__name__} without its adam_options().")
+                    raise LabkitError(
+                        f"graph: {type(optimizer).__name__} would not be recorded as it is. Give it adam_options(), if "
+                        "it takes capturable=True, or leave 'graph' out."
+                    )
                 for group in optimizer.param_groups:
                     # Fused Adam reads a float32, whatever the weights and PyTorch's default type are.
                     group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=self.device)
