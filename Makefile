@@ -12,6 +12,7 @@
 #   make grading-image   the image of the container in which `make grade` runs students' code, with podman or docker
 #   make formgrader      nbgrader's pages for teachers: the gradebook, and marks by hand
 #   make student-repo    the repository that students get: OUT=folder REPO=https://github.com/OWNER/NAME
+#   make address REPO=https://github.com/OWNER/NAME   this repository's address into its pages and notebooks; REPO= takes it out
 #   make examination SEED=7   a sheet of questions and its key, drawn by a number that you keep to yourself
 #   make gallery         the notebooks' figures for readers of docs/gallery.md; needs Chrome or Chromium
 #   make site            the course as pages, which open without a server: out/site/index.html
@@ -30,7 +31,7 @@
 include install.mk
 
 .PHONY: student lab test test-all bench compare assignments grade grading-image formgrader student-repo
-.PHONY: examination gallery site links browser format release lock
+.PHONY: address examination gallery site links browser format release lock
 
 student: $(INSTALLED) assignments/.made
 	.venv/bin/python tools/exercises.py assignments/release student
@@ -78,6 +79,13 @@ formgrader: $(INSTALLED)
 student-repo: $(INSTALLED)
 	@test -n "$(OUT)" -a -n "$(REPO)" || { echo "Say where: make student-repo OUT=folder REPO=address" >&2; exit 1; }
 	.venv/bin/python -m tools.student_repo "$(OUT)" "$(REPO)"
+
+# CITATION.cff says which address is written now.
+WRITTEN = $(shell sed -n 's|^repository-code: https://github.com/||p' CITATION.cff)
+address: $(INSTALLED)
+	perl -pi -e 's|\Q$(WRITTEN)\E|$(patsubst https://github.com/%,%,$(or $(REPO),OWNER/NAME))|g; s|^REPO = ".*?"|REPO = "$(REPO)"|' \
+		README.md CITATION.cff pyproject.toml docs/install.md tools/first_cell.py
+	.venv/bin/python tools/notebooks.py
 
 examination: $(INSTALLED)
 	@test -n "$(SEED)" || { echo "Say which: make examination SEED=7" >&2; exit 1; }
