@@ -288,7 +288,7 @@ def _add_lanes(figure: go.Figure, timeline: Timeline) -> None:
 
 def queue_widget() -> ipywidgets.VBox:
     """`queue_figure`, with controls for the cost of a launch, the length of a kernel, a second stream and a graph."""
-    toggles = ipywidgets.ToggleButtons
+    toggles = functools.partial(ipywidgets.ToggleButtons, layout={"margin": "4px"})
     controls = {
         "host_us": slider("host, µs a launch", 10, 2, 20, 1),
         "kernel_us": slider("kernel, µs", 4, 1, 30, 1),

@@ -37,6 +37,9 @@ PLAYERS = {
 BY_KIND = {"compute": KERNEL, "memory": "#F0E442", "communication": "#882255"}
 LINES = [*COLOURS.values(), BY_KIND["communication"], WALL]  # of runs and networks, where colours have no meaning
 TALLEST = 800  # pixels of a table
+DARK_THEME = """[data-jp-theme-light="false"] .js-plotly-plot {
+  filter: invert(0.93) hue-rotate(180deg) brightness(1.3);
+}"""  # of JupyterLab: figures in it are as dark as its page
 ABOVE, BETWEEN, BELOW = 100, 75, 90  # pixels for the title, for a panel's name and ticks, and for the legend
 
 _modebar = dict(bgcolor=CLEAR, color=WALL, activecolor=COLOURS["G"])
@@ -55,7 +58,7 @@ def view(figure: go.Figure) -> None:
         table = meta["table"].replace("_", "_<wbr>").replace("<td>", '<td style="text-align: left">')  # may be broken
         display(HTML(f"<p>{figure.layout.title.text}</p>{table}<p>{html.escape(meta['text'])}</p>"))
     else:
-        display(figure, HTML(in_words(figure)))
+        display(figure, HTML(f"<style>{DARK_THEME}</style>{in_words(figure)}"))
 
 
 def in_words(figure: go.Figure) -> str:

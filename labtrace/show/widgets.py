@@ -12,9 +12,9 @@ import traitlets
 from IPython.display import HTML, display
 from plotly.offline import get_plotlyjs
 
-from labtrace.show.style import in_words
+from labtrace.show.style import DARK_THEME, in_words
 
-REVIVE = "<small>The figure below is interactive: if it stays empty or is not found, run this cell again.</small>"
+REVIVE = "<small>If the figure below stays empty, is not found or does not react, run this cell again.</small>"
 
 # The program that draws a figure in the browser, run by anywidget. It is small, because anywidget drops messages to a
 # widget whose program arrives late: Plotly's five megabytes and the figure's contents are in widgets of their own.
@@ -48,7 +48,9 @@ export default {
 };
 """
 # What a reader sees if the next figure takes longer than a moment.
-LOOK = """
+LOOK = (
+    DARK_THEME
+    + """
 .labtrace-busy { position: relative; }
 .labtrace-busy::before {
   content: "Computing the next figure ..."; position: absolute; z-index: 1; left: 1em; padding: 0.3em 1em;
@@ -56,6 +58,7 @@ LOOK = """
 }
 @keyframes labtrace-wait { from { visibility: hidden; } }
 """
+)
 
 
 class Text(ipywidgets.Widget):
