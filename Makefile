@@ -33,9 +33,10 @@ include install.mk
 .PHONY: student lab test test-all bench compare assignments grade grading-image formgrader student-repo
 .PHONY: address examination gallery site links browser format release lock
 
-student: $(INSTALLED) assignments/.made
-	.venv/bin/python tools/exercises.py assignments/release student
-	cd student && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
+student: $(FOR_STUDENTS) assignments/.made
+	@.venv/bin/python tools/exercises.py assignments/release student
+	@echo "JupyterLab opens in your browser, or at the address below: begin with 01_build_cyclegan. Ctrl-C here ends it."
+	@cd student && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
 
 lab: $(INSTALLED)
 	cd notebooks && ../.venv/bin/python -m jupyterlab $(LAB_ARGS) $(ARGS)
@@ -61,7 +62,8 @@ assignments: $(INSTALLED)
 	@touch assignments/.made
 
 assignments/.made: $(wildcard notebooks/*.ipynb)
-	.venv/bin/python tools/assignments.py
+	@echo "Making the exercises: the notebooks without their answers ..."
+	@.venv/bin/python tools/assignments.py
 	@touch $@
 
 option = $(if $($(2)),--$(1) "$($(2))")

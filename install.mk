@@ -5,6 +5,7 @@ ARGS ?=
 
 LOCKED ?=
 INSTALLED = .venv/installed$(if $(LOCKED),-locked)
+FOR_STUDENTS = .venv/for_students$(if $(LOCKED),-locked)
 
 NEW_ENOUGH = -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 fail = { rm -rf .venv; echo "$(1)" >&2; exit 1; }
@@ -29,10 +30,11 @@ INSTALL = sh tools/install.sh
 
 # A server without a screen gets no browser; root must say that it means it.
 LAB_ARGS = $(if $(filter 0,$(shell id -u)),--allow-root)
+LAB_ARGS += --log-level=WARN
 LAB_ARGS += $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
 # Both installers keep packages that satisfy their ranges: only constraints move a package that is there already.
-REQUIREMENTS = -r requirements.txt $(if $(LOCKED),-c constraints.txt)
+LOCKS = $(if $(LOCKED),-c constraints.txt)
 
 # JupyterLab without news and without nbgrader's tools for teachers. Its button Validate stays.
 student lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter$(if $(JUPYTER_CONFIG_PATH),:$(JUPYTER_CONFIG_PATH))
@@ -40,9 +42,12 @@ student lab: export JUPYTER_CONFIG_PATH := $(CURDIR)/tools/jupyter$(if $(JUPYTER
 # So that JupyterLab's terminals and `!labkit` in a notebook find the commands that were installed.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-$(INSTALLED): .venv/bin/python pyproject.toml requirements.txt $(if $(LOCKED),constraints.txt)
-	$(INSTALL) $(REQUIREMENTS) || { ls .venv/installed* >/dev/null 2>&1 || $(HALF); exit 1; }
-	$(INSTALL) --no-deps -e .
+# JupyterLab, the notebooks and their exercises need less than tests, grading and export.
+$(FOR_STUDENTS): PACKAGES = -e ".[lab]" nbgrader
+$(INSTALLED): PACKAGES = -e . -r requirements.txt
+$(FOR_STUDENTS) $(INSTALLED): .venv/bin/python pyproject.toml requirements.txt $(if $(LOCKED),constraints.txt)
+	@echo "Installing into .venv. It takes two minutes or more: 0.7 GB are downloaded, or 3 GB with an NVIDIA GPU ..."
+	@$(INSTALL) --quiet $(PACKAGES) $(LOCKS) || { ls .venv/installed* .venv/for_* >/dev/null 2>&1 || $(HALF); exit 1; }
 	@touch $@
 
 .venv/bin/python:
@@ -53,4 +58,4 @@ $(INSTALLED): .venv/bin/python pyproject.toml requirements.txt $(if $(LOCKED),co
 help:
 	@sed -e '/^#/!q' -e 's/^# \{0,1\}//' $(firstword $(MAKEFILE_LIST))
 
-.DEFAULT_GOAL := student
+.DEFAULT_GOAL := help

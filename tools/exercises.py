@@ -50,8 +50,8 @@ def update(copy: Path, begun_from: Path, exercise: Path) -> Path:
 
 
 def begin(exercises: Path, folder: Path) -> list[str]:
-    """Copy or update every notebook below `exercises` in `folder`; returns a line for each that is new or updated."""
-    old, told = folder / BEGUN_FROM, []
+    """Copy or update every notebook below `exercises` in `folder`; returns lines on what is new or updated."""
+    old, told, new = folder / BEGUN_FROM, [], 0
     old.mkdir(parents=True, exist_ok=True)
     for exercise in sorted(exercises.rglob("*.ipynb")):
         copy, begun_from = folder / exercise.name, old / exercise.name
@@ -59,12 +59,12 @@ def begin(exercises: Path, folder: Path) -> list[str]:
             continue  # not ours to change
         if not copy.exists():
             shutil.copy(exercise, copy)
-            told.append(f"new: {copy}")
+            new += 1
         elif begun_from.read_bytes() != exercise.read_bytes():
             kept = update(copy, begun_from, exercise)
             told.append(f"updated: {copy}, with your answers; the old version is {kept.name}")
         shutil.copy(exercise, begun_from)
-    return told
+    return [f"new in {folder}: {new} notebooks", *told] if new else told
 
 
 if __name__ == "__main__":
