@@ -254,6 +254,14 @@ def test_a_hand_in_that_waits_has_a_row_and_an_unknown_student_is_named(released
     assert "eve has handed in none" in capsys.readouterr().err
 
 
+def test_a_mistake_is_named_only_by_what_no_other_answer_gives():
+    known = {"your answer is": "the formula", "these keys are missing": "turned around", "that is the sum": "the sum"}
+    said = "WrongAnswer: {} (Case: your answer is 3; share 0.5)"
+    assert report.mistake(said.format("That is the sum."), known) == "the sum"
+    assert report.mistake(said.format("Measure it."), known) == report.OTHER
+    assert report.mistake("WrongAnswer: these keys are missing: 'a'.", known) == "other keys than asked for"
+
+
 def test_without_a_container_students_code_is_not_run(course, monkeypatch, capsys):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("ISOLATION", raising=False)

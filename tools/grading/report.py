@@ -18,6 +18,7 @@ from tools.grading.execute import class_seed
 WRONG_ANSWERS = Path(__file__).parents[1] / "wrong_answers"
 pd.set_option("display.max_colwidth", None)  # messages are not cut
 OTHER = "another mistake"
+GENERAL = "your answer is|with other inputs|these keys are"  # begins parts of messages that many mistakes give
 # Of messages that no known mistake gives: what an answer fails with, or that it is of another kind
 TELLING = r"fails with \w+|is expected, not|these keys are|^(?!WrongAnswer)\w+(?=: )"
 READABLE = {"is expected, not": "a value of another kind", "these keys are": "other keys than asked for"}
@@ -52,7 +53,7 @@ def mistake(message: str, known: dict[str, str]) -> str:
         known: the names of mistakes by the part of the message that tells them, in small letters.
     """
     wrong = message.startswith("WrongAnswer")
-    if wrong and (fitting := [part for part in known if part in message.casefold()]):
+    if wrong and (fitting := [part for part in known if part in message.casefold() and not re.match(GENERAL, part)]):
         return known[max(fitting, key=len)]  # which says most
     found = re.search(TELLING, message)
     return READABLE.get(found[0], found[0]) if found else OTHER if wrong else message
