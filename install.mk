@@ -30,7 +30,7 @@ INSTALL = sh tools/install.sh
 
 # A server without a screen gets no browser; root must say that it means it.
 LAB_ARGS = $(if $(filter 0,$(shell id -u)),--allow-root)
-LAB_ARGS += --log-level=WARN
+LAB_ARGS += --ServerApp.log_level=WARN --LabApp.log_level=WARN
 LAB_ARGS += $(if $(DISPLAY)$(WAYLAND_DISPLAY)$(filter Darwin,$(shell uname)),,--no-browser)
 
 # Both installers keep packages that satisfy their ranges: only constraints move a package that is there already.

@@ -25,7 +25,7 @@ def nbgrader(*arguments: str, course: Path) -> None:
     """Run nbgrader on a course folder, configured by nbgrader_config.py."""
     # nbgrader calls alembic, which lies beside Python and is found through PATH only
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    command = [sys.executable, "-m", "nbgrader", *arguments, f"--CourseDirectory.root={course}", "--log-level=WARN"]
+    command = [sys.executable, "-m", "nbgrader", *arguments, f"--CourseDirectory.root={course}", "--log-level=ERROR"]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PATH": path}, check=True)
 
 
