@@ -179,7 +179,7 @@ def top_kernel(rank: Rank, kernels: pandas.DataFrame) -> TopKernel:
     us = kernels[telling if telling.any() else kinds != "copies"].groupby("name", sort=False)["duration"].sum()
     name = str(us.idxmax()) if len(us) else ""
     ours, of_call = kernels["name"] == name, kernels["duration"]
-    lasting, fills, usual = of_call[ours].sum() or np.nan, blocks[ours].median(), of_call[ours].median()
+    lasting, fills, usual = of_call[ours].sum() or np.nan, blocks[ours].dropna().median(), of_call[ours].median()
     slow = ours & (of_call > TAIL * usual) & (ours.sum() >= LEAST_CALLS)
     text, advice, times = f"{short(name)}, {_a_step(rank, kernels['step'][ours])}", f"a faster {short(name)}", 1 / HALF
     few, tail = fills < FEW_BLOCKS, of_call[slow].sum() / lasting
