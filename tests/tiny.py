@@ -54,6 +54,17 @@ class EachWeight(torch.optim.Optimizer):
                 self.learn(weight, self.state[weight], group["lr"])
 
 
+class TooMuch:
+    """Part of a step that has no memory for batches larger than `limit`."""
+
+    limit = 2
+
+    def losses(self, player, batch):
+        if player == "discriminators" and len(batch["real_a"]) > self.limit:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+        return super().losses(player, batch)
+
+
 def rows_of(file):
     """The rows of a file of comma-separated values, each by the names of its columns."""
     with open(file, newline="") as opened:

@@ -23,8 +23,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("device", ["h200", "t4"])
 def test_a_shipped_recording_is_shown_with_its_own_stamp(elsewhere, device):
-    trace = SyntheticTrace(labkit={"device": device})
-    trace.launch(0, 10, 90)
+    trace = SyntheticTrace(labkit={"device": device}).launch(0, 10, 90)
     folder = elsewhere / "data" / "traces" / device
     folder.mkdir(parents=True)
     trace.save(folder / "resnet_9blocks_b16_bf16+streams.json.gz")

@@ -104,8 +104,7 @@ DEVICES = {None: "no category", "": "no category", "mtia_ccp_events": "mtia_ccp_
 @pytest.mark.parametrize(("category", "told"), DEVICES.items())
 def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, told):
     """Ascend's events on its device have no category."""
-    trace = on_the_host(("aten::add", 0, 20))
-    trace.event(category, "Add", 40, 30)
+    trace = on_the_host(("aten::add", 0, 20)).event(category, "Add", 40, 30)
     opened = Trace(trace.save(tmp_path / "trace.json"))
     message = rf"a device that labtrace does not read \({told}\)" if told else "recorded on a CPU"
     with pytest.raises(TraceError, match=message):
@@ -128,9 +127,7 @@ COMPUTING = ["void reduce_kernel<512, 1>(int)", "vectorized_elementwise_kernel",
 
 @pytest.mark.parametrize("name", [*COMMUNICATION, *COMPUTING])
 def test_communication_has_many_names_and_computing_is_none(load, name):
-    trace = SyntheticTrace()
-    trace.launch(0, 10.1, 30.2)
-    trace.launch(2, 30.1, 30.9, name=name, stream=20)
+    trace = SyntheticTrace().launch(0, 10.1, 30.2).launch(2, 30.1, 30.9, name=name, stream=20)
     opened, sends = load(trace), name in COMMUNICATION
     assert opened.temporal().set_index("part")["us"]["communication"] == pytest.approx(30.9 * sends)
     assert opened.communication()[["hidden_us", "exposed_us"]].iloc[0].tolist() == [10.2 * sends, 20.7 * sends]
@@ -180,10 +177,7 @@ def test_the_users_ranges_and_pytorchs_or_labkits_are_shown(load, names, categor
 
 
 def test_operators_have_the_gpu_time_of_what_they_launched(tmp_path):
-    trace = SyntheticTrace()
-    trace.operator("aten::linear", 0, 100)
-    trace.operator("aten::addmm", 10, 50)
-    trace.launch(20, 200, 30)
+    trace = SyntheticTrace().operator("aten::linear", 0, 100).operator("aten::addmm", 10, 50).launch(20, 200, 30)
     graph = trace.call(70, 9, name="cudaGraphLaunch")
     trace.kernel(300, 5, graph)
     trace.kernel(310, 6, graph)

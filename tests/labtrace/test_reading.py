@@ -18,11 +18,8 @@ ON_GPU = ("kernel", "gpu_memcpy")
 
 def sound():
     """Two kernels 100-200 and 250-300 with their launches, and a host that also computes."""
-    trace = SyntheticTrace()
-    trace.operator("aten::conv2d", 40, 20)
-    trace.launch(50, 100, 100, name="gemm")
-    trace.launch(210, 250, 50, name="relu")
-    return trace
+    trace = SyntheticTrace().operator("aten::conv2d", 40, 20)
+    return trace.launch(50, 100, 100, name="gemm").launch(210, 250, 50, name="relu")
 
 
 def text(trace=None, **meta):
@@ -209,8 +206,7 @@ def test_kernels_without_a_time_are_left_out_and_counted(tmp_path, offset):
 
 def data_parallel(host_of_second=HOST):
     """One process, two GPUs: stream 7 of each is busy 100-200, and of the second also 300-350."""
-    trace = SyntheticTrace()
-    trace.launch(50, 100, 100)
+    trace = SyntheticTrace().launch(50, 100, 100)
     for begin, duration in ((100, 100), (300, 50)):
         correlation = next(trace.correlations)
         where = dict(pid=host_of_second, tid=HOST + 1)

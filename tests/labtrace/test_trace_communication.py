@@ -136,9 +136,8 @@ def test_on_a_cpu_a_rank_that_waits_for_others_is_told_so(load, late, advice):
 
 
 def test_without_steps_the_whole_recording_counts(load):
-    trace = on_the_host(("aten::add", 0, 50))
-    trace.event("user_annotation", "gloo:all_reduce", 40, 60, tid=GLOO_THREAD)
-    row = load(trace).communication().iloc[0]
+    gloo = ("user_annotation", "gloo:all_reduce", 40, 60)
+    row = load(on_the_host(("aten::add", 0, 50)).event(*gloo, tid=GLOO_THREAD)).communication().iloc[0]
     assert row[["wall_us", "compute_us", "exposed_us"]].tolist() == [100, 50, 50]
 
 

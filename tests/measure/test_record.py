@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from killing import same
+from tiny import TooMuch
 
 import labkit
 from labkit.errors import LabkitError
@@ -84,14 +85,6 @@ def test_what_cannot_be_recorded_is_refused_before_anything_runs(step, batch, tm
 
 
 def test_running_out_of_memory_leaves_the_step_as_it_was(tiny, batch, tmp_path):
-    class TooMuch:
-        limit = 2
-
-        def losses(self, player, batch):
-            if player == "discriminators" and len(batch["real_a"]) > self.limit:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
-            return super().losses(player, batch)
-
     step = labkit.make_step(tiny(pool_size=2), TooMuch)
     step(*batch())
     before = copy.deepcopy(step.state_dict())
