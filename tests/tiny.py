@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+import labkit
 from labkit.networks import ResnetGenerator
 
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
@@ -69,6 +70,12 @@ def rows_of(file):
     """The rows of a file of comma-separated values, each by the names of its columns."""
     with open(file, newline="") as opened:
         return list(csv.DictReader(opened))
+
+
+def one_generator(**settings):
+    """A tiny DeviationGAN, always with the same weights; keywords override its settings."""
+    torch.manual_seed(0)
+    return labkit.DeviationGAN(**{"ngf": 4, "ndf": 4, "blocks": 1, "pool_size": 3, **settings})
 
 
 def two_layers():

@@ -64,13 +64,11 @@ def small(tiny):
 def compared(small, batch):
     """A function that compares stacks by name with a baseline of 1 second; keywords are classes or names."""
 
-    def run(clock=None, model=small, size=16, **stacks):
+    def run(clock=None, model=small, size=16, baseline=(1.0,), rounds=6, limit_s=60.0, **stacks):
         clock = clock or Clock()
-        second = clock.taking(1.0)
-        steps = {"baseline": lambda: labkit.make_step(model(), second)}
-        for name, stack in stacks.items():
-            steps[name] = lambda stack=stack: labkit.make_step(model(), *stack)
-        return labkit.compare(steps, batch(2, size), rounds=6, warmup=1, clock=clock)
+        stacks = {"baseline": [clock.taking(*baseline)], **stacks}
+        steps = {name: lambda stack=stack: labkit.make_step(model(), *stack) for name, stack in stacks.items()}
+        return labkit.compare(steps, batch(2, size), rounds=rounds, warmup=1, clock=clock, limit_s=limit_s)
 
     return run
 
@@ -112,14 +110,9 @@ def test_a_gain_is_found_or_named_as_one_that_noise_may_hide(noise, gain):
     assert (said.count("faster") == 0) == (gain == 1.0)
 
 
-def test_a_difference_within_the_baseline_s_own_noise_is_none(small, batch):
-    clock = Clock()
-    uneven = clock.taking(1.0, 1.3, 0.8, 1.1, 1.5)  # as the baseline, twice
-    steps = {
-        "baseline": lambda: labkit.make_step(small(), uneven),
-        "a little faster": lambda: labkit.make_step(small(), clock.taking(0.95)),
-    }
-    row = labkit.compare(steps, batch(size=16), rounds=9, clock=clock, limit_s=0).loc["a little faster"]
+def test_a_difference_within_the_baseline_s_own_noise_is_none(compared):
+    clock, uneven = Clock(), dict(baseline=[1.0, 1.3, 0.8, 1.1, 1.5], rounds=9, limit_s=0)
+    row = compared(clock, **uneven, faster=[clock.taking(0.95)]).loc["faster"]
     assert row["verdict"] == "no difference" and row["why"].startswith(f"none above {row['times_faster_high']:.2f}: ")
 
 

@@ -64,13 +64,6 @@ def test_a_batch_of_other_channels_is_named(tiny, batch):
         labkit.make_step(tiny(**GREY_TO_COLOUR))(*batch())
 
 
-def test_picture_files_have_one_or_three(album, tmp_path):
-    with pytest.raises(LabkitError, match="channels"):
-        labkit.folders(album, 32, channels=(4, 4))
-    with pytest.raises(LabkitError, match="channels"):
-        labkit.translate(make_generator("resnet_3blocks", 2, channels=(4, 4)), album, tmp_path / "out")
-
-
 def test_a_reference_generator_s_channels_are_read_off_its_weights(tmp_path):
     torch.save(make_generator("resnet_6blocks", 2, channels=(1, 2)).state_dict(), tmp_path / "latest_net_G.pth")
     loaded = labkit.load_generator(tmp_path / "latest_net_G.pth")
