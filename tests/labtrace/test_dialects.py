@@ -89,9 +89,12 @@ LAUNCHES += [("zeCommandListAppendLaunchKernel", "xpu_driver")]
 
 
 @pytest.mark.parametrize(("name", "category"), LAUNCHES)
-def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, name, category):
+@pytest.mark.parametrize("counters", [0, 1])
+def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, name, category, counters):
     trace = SyntheticTrace()
     trace.call(5, 10, name, category=category)
+    for _ in range(counters):
+        trace.event("cuda_profiler_range", "__autorange__", 0, 500, GPU, 0, smsp__inst=7)
     opened = Trace(trace.save(tmp_path / "trace.json"))
     for table in (opened.temporal, opened.communication):
         with pytest.raises(TraceError, match="trace.json: the host launched kernels.*not record the GPU. CUPTI.*PTI"):
@@ -167,12 +170,10 @@ SHOWN += [(["labkit: data", *OWN], "user_annotation", ["data", "## forward ##"])
 
 @pytest.mark.parametrize(("names", "category", "shown"), SHOWN)
 def test_the_users_ranges_and_pytorchs_or_labkits_are_shown(load, names, category, shown):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#1", 0, 100)
+    trace = SyntheticTrace().range("ProfilerStep#1", 0, 100)
     for number, name in enumerate(names):
         trace.event(category, name, 10 * number, 9)
-    trace.launch(5, 10, 20)
-    table = load(trace).ranges()
+    table = load(trace.launch(5, 10, 20)).ranges()
     assert table["range"].tolist() == shown and table["total_us"].tolist() == [9] * len(shown)
 
 

@@ -124,8 +124,7 @@ def test_by_operator_new_names_of_kernels_are_no_new_work(both):
 def test_the_kernels_of_a_graph_have_no_operator_so_kernels_are_compared(both, tmp_path):
     graph = SyntheticTrace()
     for step in range(3):
-        graph.range(f"ProfilerStep#{step}", 1000 * step, 999)
-        graph.operator("GraphedBackward", 1000 * step, 30)
+        graph.range(f"ProfilerStep#{step}", 1000 * step, 999).operator("GraphedBackward", 1000 * step, 30)
         call = graph.call(1000 * step + 3, name="cudaGraphLaunch")
         for place, (name, _, us) in enumerate(BEFORE):
             graph.kernel(1000 * step + 300 + 50 * place, us, call, name)
@@ -141,8 +140,7 @@ def taking(walls, path):
     """A trace whose steps take so long, with a short one after them: the GPU is busy for half of each."""
     trace, begin = SyntheticTrace(), 0
     for number, us in enumerate([*walls, 100]):
-        trace.range(f"ProfilerStep#{number}", begin, us)
-        trace.launch(begin, begin + 10, us / 2)
+        trace.range(f"ProfilerStep#{number}", begin, us).launch(begin, begin + 10, us / 2)
         begin += us
     return Trace(trace.save(path)).ranks
 
@@ -152,11 +150,7 @@ SENTENCES = [
     ([40_000] * 3, [50_000] * 3, "A step took 40 ms and takes 50: 1.25 times slower"),
     ([900, 1000, 1100, 1200], [950, 1050, 1150], "the same, within the spread of the steps"),
     ([1000] * 4, [1005] * 4, "A step took 1,000 us and takes 1,005: the same"),
-    (
-        [1000],
-        [2000] * 3,
-        "2.00 times slower; the GPU waited 48% of the time and waits 50%. A single step does not tell",
-    ),
+    ([1000], [2000] * 3, "2.00 times slower; the GPU waited 48% of the time and waits 50%. A single step does not"),
 ]
 
 

@@ -126,8 +126,7 @@ def test_concurrency_compares_the_union_with_the_sum(load, two_streams):
 
 
 def test_kernels_of_the_autograd_thread_belong_to_the_range_round_it(load):
-    trace = SyntheticTrace()
-    trace.range("labkit: generators backward", 0, 100)
+    trace = SyntheticTrace().range("labkit: generators backward", 0, 100)
     trace.kernel(20, 50, trace.call(10, tid=4243))
     assert load(trace).concurrency()["range"].tolist() == ["all"] * 2 + ["generators backward"] * 2
 

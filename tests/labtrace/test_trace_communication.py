@@ -55,9 +55,8 @@ def in_collectives(rank, *collectives, name=NCCL):
 
 
 def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, load):
-    assert in_words(ranks.communication()) == (
-        "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the other one 0.1 ms, 40% of its time."
-    )
+    said = "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the other one 0.1 ms, 40% of its time."
+    assert in_words(ranks.communication()) == said
     alone = load(two_ranks()[0]).communication()
     assert in_words(alone) == "" and alone["ranks"].item() == "1 of 1"
     trace = two_ranks()[1]

@@ -37,12 +37,10 @@ def test_a_blocking_copy_is_a_wait_whatever_its_name_and_stream(load, call, stre
 def test_a_copy_that_waits_for_its_stream_leaves_the_other_streams_alone(load):
     trace = SyntheticTrace()
     for now in range(0, 20_000, 1000):
-        trace.launch(now, now + 10, 990, stream=24)
-        trace.launch(now + 5, now + 15, 300)
+        trace.launch(now, now + 10, 990, stream=24).launch(now + 5, now + 15, 300)
         correlation = trace.call(now + 10, 310, name="cudaMemcpyAsync")
         trace.kernel(now + 316, 2, correlation, "Memcpy DtoH (Device -> Pageable)", category="gpu_memcpy")
-    found = load(trace)
-    faster = found.what_if(host=0.0).timeline
+    faster = load(trace).what_if(host=0.0).timeline
     assert faster.host_end[-1] < 0.45 * 20_000, "the host waits for 300 of 1000 us, and not for the other stream"
 
 
@@ -241,8 +239,7 @@ def test_lost_kernels_come_first_unless_they_ran_outside_of_the_recording(load, 
 def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
     for rank in (0, 1):
         trace = SyntheticTrace(rank=rank, distributedInfo={"rank": rank, "world_size": 8})
-        trace.launches(40, 0, 6, 10, every=20)
-        trace.launch(805, 810, 100 - 40 * rank, name="ncclDevKernel_AllReduce")
+        trace.launches(40, 0, 6, 10, every=20).launch(805, 810, 100 - 40 * rank, name="ncclDevKernel_AllReduce")
         trace.save(tmp_path / f"{rank}.json")
     both = Trace(tmp_path)
     communication = both.communication()

@@ -73,12 +73,9 @@ def test_every_figure_says_its_subject_and_the_stamps(view, two_streams, one_ker
 
 @pytest.mark.parametrize("view", [*OF_A_GPU, *ON_A_CPU])
 def test_names_are_shown_literally_and_not_as_html(view, load):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#0", 0, 100)
-    trace.range("labkit: <i>mine</i>", 0, 100)
+    trace = SyntheticTrace().range("ProfilerStep#0", 0, 100).range("labkit: <i>mine</i>", 0, 100)
     trace.operator("<i>mul</i>", 0, 100)
-    trace.launch(10, 20, 90, name="<i>gemm</i>")
-    trace.launch(50, 150, 90, name="<i>gemm</i>")
+    trace.launch(10, 20, 90, name="<i>gemm</i>").launch(50, 150, 90, name="<i>gemm</i>")
     figure = show.trace({"a<b> & c": load(trace)}, view)
     shown = in_words(figure)
     assert "a&lt;b&gt; &amp; c" in shown and "<b>" not in shown and "<i>" not in shown and "&amp;lt;" not in shown

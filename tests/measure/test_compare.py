@@ -186,24 +186,6 @@ def test_comparing_leaves_the_random_numbers_alone(compared):
     assert torch.equal(before, torch.get_rng_state())
 
 
-# Functions of a model that give the steps.
-BAD_STEPS = [
-    (lambda model: {}, 6, "steps: give functions that make a step and its model, by name"),
-    (lambda model: [print], 6, "steps: give functions that make a step and its model, by name"),
-    (lambda model: {"baseline": lambda: None}, 5, "rounds=5"),
-    (lambda model: {"baseline": 3}, 6, "steps: give functions"),
-    (lambda model: {"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
-    (lambda model: {"baseline": labkit.make_step(model)}, 6, "steps: give functions that make a step"),
-    (lambda model: {"baseline": lambda: labkit.make_step(model)}, 6, "two steps share one model"),
-]
-
-
-@pytest.mark.parametrize(("steps", "rounds", "message"), BAD_STEPS)
-def test_bad_arguments_are_named(small, batch, steps, rounds, message):
-    with pytest.raises(LabkitError, match=message):
-        labkit.compare(steps(small()), batch(), rounds)
-
-
 class RaisesInARound:
     calls, at, error = 0, 6, ZeroDivisionError("division by zero")
 
@@ -267,18 +249,30 @@ class SecondDoesNotFit:
         return super().losses(player, batch)
 
 
-BAD_BASELINES = [
-    (RaisesInARound, "baseline( again)?, the baseline, does not run: .*ZeroDivisionError"),
-    (type("No", (), {"__call__": print}), "the baseline, does not run: step 'baseline' fails"),
-    (NotANumber, "the baseline: D_A is not a finite number"),
-    (SecondDoesNotFit, "baseline again, the baseline, does not run: CUDA out of memory"),
+def baseline(own):
+    return lambda small: {"baseline": lambda: labkit.make_step(small(), own)}
+
+
+# Functions of one that makes a model: they give the steps.
+BAD_STEPS = [
+    (lambda small: {}, 6, "steps: give functions that make a step and its model, by name"),
+    (lambda small: [print], 6, "steps: give functions that make a step and its model, by name"),
+    (lambda small: {"baseline": lambda: None}, 5, "rounds=5"),
+    (lambda small: {"baseline": 3}, 6, "steps: give functions"),
+    (lambda small: {"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
+    (lambda small: {"baseline": labkit.make_step(small())}, 6, "steps: give functions that make a step"),
+    (lambda small: {"baseline": functools.partial(labkit.make_step, small())}, 6, "two steps share one model"),
+    (baseline(RaisesInARound), 10, "baseline( again)?, the baseline, does not run: .*ZeroDivisionError"),
+    (baseline(type("No", (), {"__call__": print})), 6, "the baseline, does not run: step 'baseline' fails"),
+    (baseline(NotANumber), 6, "the baseline: D_A is not a finite number"),
+    (baseline(SecondDoesNotFit), 6, "baseline again, the baseline, does not run: CUDA out of memory"),
 ]
 
 
-@pytest.mark.parametrize(("own", "message"), BAD_BASELINES)
-def test_a_baseline_that_does_not_run_twice_or_has_no_numbers_is_refused(small, batch, own, message):
+@pytest.mark.parametrize(("steps", "rounds", "message"), BAD_STEPS)
+def test_bad_arguments_and_a_baseline_that_does_not_run_twice_are_named(small, batch, steps, rounds, message):
     with pytest.raises(LabkitError, match=message):
-        labkit.compare({"baseline": lambda: labkit.make_step(small(), own)}, batch())
+        labkit.compare(steps(small), batch(), rounds)
 
 
 def test_the_interval_of_a_median_holds_it_often_enough():

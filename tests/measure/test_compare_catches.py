@@ -280,8 +280,9 @@ def equivalence_of(tiny, pictures, **small):
 
     baseline = begun()
     saved = copy.deepcopy(baseline.step.state_dict())
-    again = lambda: labkit.make_step(tiny(**small))  # noqa: E731
-    check = EquivalenceCheck(again, timed(baseline.step), pictures, baseline.begun, saved)
+    check = EquivalenceCheck(
+        lambda: labkit.make_step(tiny(**small)), timed(baseline.step), pictures, baseline.begun, saved
+    )
 
     def judged(*stack, noted=False, **settings):
         try:
