@@ -52,10 +52,8 @@ def test_grey_folders_train_and_translate_to_colours(tiny, album, tmp_path):
 def test_speed_ups_compute_the_same_on_other_channels_and_when_pixels_are_repeated(tiny, batch, settings):
     real_a, real_b = batch(dtype=torch.float64)
     batches = [real_a[:, : settings.get("channels_a", 3)], real_b]
-    losses = [
-        labkit.make_step(tiny(**settings).double(), *names)(*batches)
-        for names in ((), ("batched", "subpixel", "winograd", "fused_adam"))
-    ]
+    stacks = (), ("batched", "subpixel", "winograd", "fused_adam")
+    losses = [labkit.make_step(tiny(**settings).double(), *names)(*batches) for names in stacks]
     torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-12)
 
 

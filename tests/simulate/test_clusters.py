@@ -110,10 +110,9 @@ def test_every_row_says_simulated_and_adds_up(step):
 def test_the_faster_the_step_the_worse_it_scales(step):
     """A quicker device and a quicker host shorten the computation, but not the communication."""
     at = dict(clusters={"Ethernet": CLUSTERS["NVLink + Ethernet"]}, gpus=(64,))
-    slow, quick_host, better_device = (
-        scaling(step, host_us=host_us, device=device, **at).iloc[0]
-        for host_us, device in ((40.0, "T4"), (0.5, "T4"), (0.5, "H100"))
-    )
+    hosts = (40.0, "T4"), (0.5, "T4"), (0.5, "H100")
+    tables = [scaling(step, host_us=host_us, device=device, **at) for host_us, device in hosts]
+    slow, quick_host, better_device = (table.iloc[0] for table in tables)
     assert slow["step_us"] > quick_host["step_us"] > better_device["step_us"]
     assert slow["efficiency"] > quick_host["efficiency"] > better_device["efficiency"]
 

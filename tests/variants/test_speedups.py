@@ -329,10 +329,8 @@ def test_recompute_draws_the_same_dropout_twice(tiny, batch):
 
 @pytest.mark.slow
 def test_out_of_place_saves_three_copies_for_each_activation_after_a_norm(tiny):
-    copies = [
-        sum(operator.name == "aten::copy_" for operator in step_operators(tiny(), *names, size=32))
-        for names in ((), ("out_of_place",))
-    ]
+    operators = [step_operators(tiny(), *names, size=32) for names in ((), ("out_of_place",))]
+    copies = [sum(operator.name == "aten::copy_" for operator in own) for own in operators]
     step = labkit.make_step(tiny(), "out_of_place")
     generator_passes, discriminator_passes = 3, 3  # of each network: there, back, identity; deceive, real, fake
     in_generators = sum(activation in set(step.model.G_A.modules()) for activation in step.forwards)
