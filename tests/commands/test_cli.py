@@ -128,7 +128,7 @@ def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_p
     monkeypatch.chdir(tmp_path)
     status, _, err = call(*arguments)
     assert status == 1
-    assert re.search(f"^labkit: .*{message}", err) and "Traceback" not in err
+    assert err.startswith("labkit: ") and re.search(message, err) and "Traceback" not in err
 
 
 @pytest.mark.parametrize("word", ["epochs", "n_epochs", "gpu_ids", "batch", "dataroot", "name", "netG", "crop_size"])
