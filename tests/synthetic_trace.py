@@ -8,7 +8,7 @@ HOST, AUTOGRAD, GPU = 4242, 4243, 0  # a process and thread of the host, another
 
 
 class SyntheticTrace:
-    """Collects events; `save` writes them as torch.profiler would."""
+    """Collects events; `save` writes them as torch.profiler would. A method that adds some gives back the trace."""
 
     def __init__(self, rank=0, **meta):
         self.meta = {"schemaVersion": 1, "distributedInfo": {"rank": rank}, **meta}
@@ -18,18 +18,20 @@ class SyntheticTrace:
     def event(self, category, name, begin, duration, pid=HOST, tid=HOST, **args):
         times = {"ts": begin, "dur": duration}
         self.events.append({"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, **times, "args": args})
+        return self
 
     def operator(self, name, begin, duration, tid=HOST, **args):
-        self.event("cpu_op", name, begin, duration, tid=tid, **args)
+        return self.event("cpu_op", name, begin, duration, tid=tid, **args)
 
     def range(self, name, begin, duration):
         """On the host and, as the profiler draws it, on the GPU."""
         self.event("user_annotation", name, begin, duration)
-        self.event("gpu_user_annotation", name, begin, duration, pid=GPU, tid=7, stream=7)
+        return self.event("gpu_user_annotation", name, begin, duration, pid=GPU, tid=7, stream=7)
 
     def kernel(self, begin, duration, correlation=None, name="gemm", stream=7, category="kernel"):
         correlation = next(self.correlations) if correlation is None else correlation
-        self.event(category, name, begin, duration, GPU, stream, device=0, stream=stream, correlation=correlation)
+        args = dict(device=0, stream=stream, correlation=correlation)
+        return self.event(category, name, begin, duration, GPU, stream, **args)
 
     def call(self, begin, duration=4, name="cudaLaunchKernel", category="cuda_runtime", tid=HOST):
         """A call of the host; gives its correlation."""
@@ -39,7 +41,7 @@ class SyntheticTrace:
 
     def launch(self, call, begin, duration, call_duration=4, **kernel):
         """A call at `call` and its kernel at `begin`."""
-        self.kernel(begin, duration, self.call(call, call_duration), **kernel)
+        return self.kernel(begin, duration, self.call(call, call_duration), **kernel)
 
     def launches(self, number, call, begin, duration, every, gpu_every=None, **kernel):
         """So many launches: the calls one `every` so many us, the kernels as often or one `gpu_every` so many."""
@@ -49,7 +51,7 @@ class SyntheticTrace:
 
     def copy(self, call, begin, duration, name="Memcpy HtoD (Pageable -> Device)", **kernel):
         correlation = self.call(call, name="cudaMemcpyAsync")
-        self.kernel(begin, duration, correlation, name=name, category="gpu_memcpy", **kernel)
+        return self.kernel(begin, duration, correlation, name=name, category="gpu_memcpy", **kernel)
 
     def save(self, path, separators=None):
         opened = gzip.open(path, "wt") if path.name.endswith(".gz") else open(path, "w")
@@ -64,6 +66,15 @@ def on_the_host(*events, **meta):
     for name, begin, duration in events:
         trace.event("cpu_op" if "::" in name else "user_annotation", name, begin, duration)
     return trace
+
+
+def steps_on_the_host(*steps, **meta):
+    """Steps one after the other: of each how long it takes and, in a list, events as above that begin so late in it."""
+    events, begin = [], 0
+    for number, (us, inside) in enumerate(steps):
+        events += [(f"ProfilerStep#{number}", begin, us), *((name, begin + late, took) for name, late, took in inside)]
+        begin += us
+    return on_the_host(*events, **meta)
 
 
 def two_streams():
@@ -84,19 +95,13 @@ def two_streams():
 
 def one_kernel(rank=0):
     """Stream 7 busy 10-100, in its only step."""
-    trace = SyntheticTrace(rank=rank)
-    trace.range("ProfilerStep#7", 0, 9)
-    trace.launch(1, 10, 90)
-    return trace
+    return SyntheticTrace(rank=rank).range("ProfilerStep#7", 0, 9).launch(1, 10, 90)
 
 
 def on_a_cpu():
     """No GPU activity: a range, and an operator in it."""
-    trace = SyntheticTrace(labkit={"device": "a CPU", "torch": "2.15.0"})
-    trace.range("ProfilerStep#0", 0, 50)
-    trace.range("labkit: generators forward", 0, 40)
-    trace.operator("aten::conv2d", 0, 30)
-    return trace
+    events = ("ProfilerStep#0", 0, 50), ("labkit: generators forward", 0, 40), ("aten::conv2d", 0, 30)
+    return on_the_host(*events, labkit={"device": "a CPU", "torch": "2.15.0"})
 
 
 def two_ranks():
@@ -108,12 +113,7 @@ def two_ranks():
     fast, slow = traces
     for trace in traces:
         trace.range("ProfilerStep#0", -10, 270)
-    fast.launch(-5, 0, 100)
-    fast.launch(1, 80, 60, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
-    fast.launch(6, 130, 20)
-    fast.launch(11, 150, 100, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
-    slow.launch(-5, 0, 130)
-    slow.launch(1, 130, 10, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
-    slow.launch(6, 130, 70)
-    slow.launch(11, 200, 50, name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
+    nccl = dict(name="ncclDevKernel_AllReduce_Sum_f32_RING_LL", stream=20)
+    fast.launch(-5, 0, 100).launch(1, 80, 60, **nccl).launch(6, 130, 20).launch(11, 150, 100, **nccl)
+    slow.launch(-5, 0, 130).launch(1, 130, 10, **nccl).launch(6, 130, 70).launch(11, 200, 50, **nccl)
     return traces

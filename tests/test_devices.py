@@ -12,9 +12,7 @@ from labkit import devices
 from labkit.measure import timing
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 12040). Please update your GPU driver by ..."
-NO_KERNELS = (
-    "CUDA error: no kernel image is available for execution on the device\nSearch for `cudaErrorNoKernelImageForDevice'"
-)
+NO_KERNELS = "CUDA error: no kernel image is available for execution on the device\nSearch for `cudaErrorNoKernel..."
 HIDDEN = "No CUDA GPUs are available"
 WITHOUT_CUDA = AssertionError("Torch not compiled with CUDA enabled")
 
@@ -36,9 +34,8 @@ def p100(monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 0))
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla P100-PCIE-16GB")
         monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80"])
-        monkeypatch.setattr(
-            torch.cuda, "device_count", lambda: 0 if error is WITHOUT_CUDA or HIDDEN in str(error) else 1
-        )
+        seen = error is not WITHOUT_CUDA and HIDDEN not in str(error)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: int(seen))
         monkeypatch.setattr(torch.version, "cuda", "13.2")
 
     yield make
@@ -48,10 +45,7 @@ def p100(monkeypatch):
 REASONS = [
     (RuntimeError(TOO_OLD), "the driver is too old for CUDA 13.2, .*update it, or install another one"),
     (WITHOUT_CUDA, "is built without CUDA; install another one"),
-    (
-        RuntimeError(NO_KERNELS),
-        r"no kernels for Tesla P100-PCIE-16GB \(sm_60\), only for sm_75, sm_80; install another",
-    ),
+    (RuntimeError(NO_KERNELS), r"no kernels for Tesla P100-PCIE-16GB \(sm_60\), only for sm_75, sm_80; install"),
     (RuntimeError(HIDDEN), "CUDA_VISIBLE_DEVICES='' hides the GPU"),
     (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"), "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
 ]

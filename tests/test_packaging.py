@@ -34,7 +34,10 @@ EXPECTED = ranges([*PROJECT["dependencies"], *(line for extra in ALL for line in
 
 def environment() -> tuple[str, list[str]]:
     """Python's version and all packages but pip and labkit itself, from environment.yml."""
-    python, pip, *conda, last = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    file = yaml.safe_load((ROOT / "environment.yml").read_text())
+    assert list(file) == ["name", "channels", "dependencies"], "the keys that conda knows"
+    assert (file["name"], file["channels"]) == ("labkit", ["conda-forge"])
+    python, pip, *conda, last = file["dependencies"]
     assert python.startswith("python=") and pip == "pip", "first Python and pip"
     assert set(last) == {"pip"} and last["pip"][-1] == "-e .", "pip's part comes last, and at its end labkit itself"
     return python.removeprefix("python="), conda + last["pip"][:-1]
@@ -49,12 +52,6 @@ def test_environment_is_that_of_pyproject():
     python, packages = environment()
     assert ranges(packages) == EXPECTED
     assert SpecifierSet(PROJECT["requires-python"]).contains(python)
-
-
-def test_environment_has_the_keys_that_conda_knows():
-    file = yaml.safe_load((ROOT / "environment.yml").read_text())
-    assert set(file) == {"name", "channels", "dependencies"}
-    assert file["name"] == "labkit" and file["channels"] == ["conda-forge"]
 
 
 def test_locked_versions_are_admitted_by_the_ranges():

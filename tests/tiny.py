@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+import labkit
 from labkit.networks import ResnetGenerator
 
 TINY = dict(generator="resnet_3blocks", discriminator="n_layers", n_layers=2, ngf=4, ndf=4)
@@ -54,10 +55,27 @@ class EachWeight(torch.optim.Optimizer):
                 self.learn(weight, self.state[weight], group["lr"])
 
 
+class TooMuch:
+    """Part of a step that has no memory for batches larger than `limit`."""
+
+    limit = 2
+
+    def losses(self, player, batch):
+        if player == "discriminators" and len(batch["real_a"]) > self.limit:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
+        return super().losses(player, batch)
+
+
 def rows_of(file):
     """The rows of a file of comma-separated values, each by the names of its columns."""
     with open(file, newline="") as opened:
         return list(csv.DictReader(opened))
+
+
+def one_generator(**settings):
+    """A tiny DeviationGAN, always with the same weights; keywords override its settings."""
+    torch.manual_seed(0)
+    return labkit.DeviationGAN(**{"ngf": 4, "ndf": 4, "blocks": 1, "pool_size": 3, **settings})
 
 
 def two_layers():

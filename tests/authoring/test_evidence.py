@@ -26,10 +26,8 @@ def four_steps():
     trace = SyntheticTrace(labkit={"device": "NVIDIA Imaginary", "steps": 4})
     for number in range(4):
         begin = 1000 + 100 * number
-        trace.range(f"ProfilerStep#{number + 3}", begin, 99)
-        trace.operator("aten::conv2d", begin + 1, 50)
-        trace.launch(begin + 10, begin + 20, 30 + number)
-        trace.launch(begin + 80, begin + 105, 10)
+        trace.range(f"ProfilerStep#{number + 3}", begin, 99).operator("aten::conv2d", begin + 1, 50)
+        trace.launch(begin + 10, begin + 20, 30 + number).launch(begin + 80, begin + 105, 10)
     for event in trace.events:
         if event["cat"] == "kernel":
             event["args"] |= {"grid": [1, 1, 1], "registers per thread": 32}

@@ -1,6 +1,7 @@
 """The command line does what it says, and says in one line what it cannot do."""
 
 import json
+import re
 import subprocess
 import sys
 import warnings
@@ -114,7 +115,11 @@ REFUSED = [
     (["train", "--out", "run", "--lr", "generators=2e-4,1e-4"], "--lr generators=2e-4,1e-4: give a number"),
     (["train", "--out", "run", "--lr", "generator=2e-4"], "or one for each of generators, discriminators"),
     (["profile", "--out", "trace.txt"], "ends in .json"),
-    (["profile", "--out", "trace.json", "--like", __file__], "test_cli.py: define a function make_model() in it"),
+    (["profile", "--out", "trace.json", "--like", __file__], "test_cli.py: define a function make_model.. in it"),
+    (["train", "--out", "run", "--model", "DeviationGAN", "--lambda-a", "3"], "a DeviationGAN has no.*--lambda-cycle"),
+    (["train", "--out", "run", "--judged", "codes"], "--judged: a CycleGAN has no such argument.*--gan-mode"),
+    (["train", "--out", "run", "--discriminator", "basic", "--n-layers", "2"], "--n-layers counts the layers of"),
+    (["train", "--out", "run", "--lambda-b", "inf"], "lambda_b=inf: a finite number"),
 ]
 
 
@@ -123,7 +128,7 @@ def test_what_cannot_be_done_is_said_in_one_line_without_a_traceback(call, tmp_p
     monkeypatch.chdir(tmp_path)
     status, _, err = call(*arguments)
     assert status == 1
-    assert err.startswith("labkit: ") and message in err and "Traceback" not in err
+    assert err.startswith("labkit: ") and re.search(message, err) and "Traceback" not in err
 
 
 @pytest.mark.parametrize("word", ["epochs", "n_epochs", "gpu_ids", "batch", "dataroot", "name", "netG", "crop_size"])

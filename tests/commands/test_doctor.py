@@ -36,21 +36,15 @@ def test_a_gpu_works_or_what_mends_it_is_said(diagnose, monkeypatch, reason, fau
     assert rows["computes on"] == "the CPU; a convolution of nine ones: 9"
 
 
-BROKEN = [
-    (ModuleNotFoundError("No module named 'torch'", name="torch"), "which training needs: pip install torch "),
-    (RuntimeError("operator torchvision::nms does not exist"), "install torch and torchvision again"),
-]
-
-
-@pytest.mark.parametrize(("error", "advice"), BROKEN)
-def test_pytorch_that_is_missing_or_broken_is_a_fault(diagnose, monkeypatch, error, advice):
+def test_pytorch_that_is_broken_is_a_fault(diagnose, monkeypatch):
     class Finder:
         @staticmethod
         def find_spec(name, path=None, target=None):
             if name == "torchvision":
-                raise error
+                raise RuntimeError("operator torchvision::nms does not exist")
 
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
     status, rows, said = diagnose()
-    assert status == 1 and rows["PyTorch"] == str(error) and advice in said
+    assert status == 1 and rows["PyTorch"] == "operator torchvision::nms does not exist"
+    assert "install torch and torchvision again" in said

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import re
 import subprocess
 import sys
 
@@ -80,20 +79,6 @@ def test_what_is_given_reaches_the_model(kind, given):
     made = Setup(**{name: read[name] for name in ("model", *model_arguments())}).make().settings
     settings = MODELS[kind]().settings | recipes.find("fruit", kind).model | given
     assert {name: str(value) for name, value in made.items()} == {n: str(v) for n, v in settings.items()}
-
-
-REFUSED = [
-    (["--model", "DeviationGAN", "--lambda-a", "3"], "--lambda-a: a DeviationGAN has no such.*--lambda-cycle"),
-    (["--judged", "codes"], "--judged: a CycleGAN has no such argument.*--gan-mode"),
-    (["--discriminator", "basic", "--n-layers", "2"], "--n-layers counts the layers of --discriminator n_layers"),
-    (["--lambda-b", "inf"], "lambda_b=inf: a finite number"),
-]
-
-
-@pytest.mark.parametrize(("command", "message"), REFUSED)
-def test_what_does_not_belong_to_the_model_is_refused_by_its_name(call, tmp_path, command, message):
-    status, _, error = call("train", "--out", tmp_path / "run", *command)
-    assert status == 1 and re.search(message, error), error
 
 
 def test_profile_and_compare_take_the_model_of_a_recipe_a_run_or_a_file():

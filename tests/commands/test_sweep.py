@@ -168,9 +168,9 @@ def test_a_driver_that_was_killed_leaves_its_jobs_to_the_next(start, tmp_path):
 
         with open(folder / "calls", "a") as file:
             file.write("begin ")
-        (folder.parent / "begun").touch()
-        time.sleep(3)
-        with open(folder / "calls", "a") as file:
+            file.flush()
+            (folder.parent / "begun").touch()
+            time.sleep(3)
             file.write("end ")
         return x
 

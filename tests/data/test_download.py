@@ -7,7 +7,7 @@ import pytest
 
 import labkit
 from labkit.data import folders as public
-from labkit.errors import DataError, LabkitError
+from labkit.errors import DataError
 
 
 @pytest.fixture
@@ -45,11 +45,6 @@ def test_a_failed_download_leaves_nothing_behind(archive, tmp_path, name, change
     with pytest.raises(DataError, match=message):
         labkit.download(name, tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_unknown_name_gets_a_suggestion_and_the_list(tmp_path):
-    with pytest.raises(LabkitError, match="did you mean 'horse2zebra'.*apple2orange.*vangogh2photo"):
-        labkit.download("horses2zebras", tmp_path)
 
 
 def test_an_unwritable_root_is_named(archive, tmp_path):

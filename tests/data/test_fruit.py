@@ -86,12 +86,3 @@ def test_the_pictures_are_the_same_on_every_machine():
         (oranges[..., 18, 18], [[168, 98, 14], [245, 142, 34], [133, 82, 12], [177, 97, 13], [227, 121, 21]]),
     ):
         torch.testing.assert_close(found.float(), torch.tensor(right).float(), atol=1, rtol=0)
-
-
-REFUSED = [({"n": 0}, "n=0: .*at least 1,"), ({"n": 3, "size": 15}, "size=15: .*at least 16,")]
-
-
-@pytest.mark.parametrize(("settings", "message"), REFUSED)
-def test_what_cannot_be_rendered_is_refused_with_advice(settings, message):
-    with pytest.raises(labkit.LabkitError, match=message):
-        labkit.fruit(**settings)

@@ -76,18 +76,6 @@ def test_without_flips_the_crops_stay(album):
     assert all(torch.equal(a, b) or torch.equal(a.flip(-1), b) for a, b in pairs)
 
 
-REFUSED = [
-    (dict(preprocess="none"), "preprocess='none' is unknown.*resize_and_crop"),
-    (dict(load_size=31), "size=32: .*at most load_size=31"),
-]
-
-
-@pytest.mark.parametrize(("chosen", "message"), REFUSED)
-def test_what_does_not_go_together_is_refused(album, chosen, message):
-    with pytest.raises(labkit.LabkitError, match=message):
-        labkit.folders(album, 32, **chosen)
-
-
 CHOICES = [dict(preprocess="crop"), dict(load_size=40), dict(flip=False)]
 
 

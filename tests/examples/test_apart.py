@@ -9,6 +9,7 @@ from apart import apart
 from averaging import averaged
 from killing import same
 from several_ranks import run
+from tiny import one_generator
 
 import labkit
 from labkit import ranks
@@ -20,8 +21,7 @@ BEFORE_A_NORM = re.compile(r"T_A.blocks..*bias|D_A.model.[03].bias").fullmatch
 
 
 def model(**settings):
-    torch.manual_seed(0)
-    return labkit.DeviationGAN(**{**dict(ngf=4, ndf=4, blocks=2, pool_size=3), **settings}).double()
+    return one_generator(blocks=2, **settings).double()
 
 
 def pictures(k):

@@ -101,7 +101,6 @@ def written_answers(path: Path) -> list[tuple[NotebookNode, NotebookNode, Notebo
 
 
 EXERCISES = [exercise for path in NOTEBOOKS for exercise in exercises(path)]
-each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=str)
 DEAR = ("my_entry", "streams", "light_block")  # whole trainings; steps and networks followed operator by operator
 
 
@@ -156,16 +155,12 @@ def test_the_solution_passes(exercise, capsys, monkeypatch):
     )
 
 
-@each_exercise
-def test_untouched_it_fails(exercise):
+@pytest.mark.parametrize("exercise", EXERCISES, ids=str)
+def test_untouched_it_fails_and_two_wrong_answers_are_known(exercise):
+    assert len(exercise.wrong_answers) >= 2, "CONTRIBUTING.md says how to add one"
     assert "# TODO: your code here" in exercise.untouched and "SOLUTION" not in exercise.untouched
     with pytest.raises((NameError, AssertionError), match="is not (written yet|defined)"):
         run(exercise, exercise.untouched)
-
-
-@each_exercise
-def test_two_wrong_answers_are_known(exercise):
-    assert len(exercise.wrong_answers) >= 2, "CONTRIBUTING.md says how to add one"
 
 
 def made_in(solution: str, mistake: dict) -> str:

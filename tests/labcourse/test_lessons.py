@@ -2,6 +2,7 @@
 
 import torch
 from apart import Alone
+from tiny import one_generator
 
 import labkit
 from labcourse import RecordGradients, module_flops, passes
@@ -26,14 +27,10 @@ def test_passes_are_counted_and_no_hook_stays(tiny, batch):
         assert passes(step, *batch()) == {"G_A": 3, "G_B": 3, "D_A": 3, "D_B": 3}
 
 
-def small():
-    return labkit.DeviationGAN(ngf=4, ndf=4, blocks=1)
-
-
 def test_the_counted_work_of_modules_is_that_of_real_steps():
     pictures = (torch.zeros(1, 3, 32, 32),) * 2
-    real = {"one process": step_flops(labkit.make_step(small()), pictures)}
-    for module in small().players():
-        step = labkit.make_step(small(), type("Apart", (Alone,), dict(module=module)))
+    real = {"one process": step_flops(labkit.make_step(one_generator()), pictures)}
+    for module in one_generator().players():
+        step = labkit.make_step(one_generator(), type("Apart", (Alone,), dict(module=module)))
         real[module] = step_flops(step, pictures)
-    assert module_flops(small(), 32) == real
+    assert module_flops(one_generator(), 32) == real

@@ -27,17 +27,12 @@ def test_a_round_has_different_faults_and_the_truth_is_that_of_the_neighbour(tmp
     with pytest.raises(LabError, match="cause"):
         partners[0].say("the weather", 1)
     unasked = {one.say(*words) for one in partners for words in ((None, None), (one.planted.fault.cause, None))}
-    assert unasked == {
-        f"Number {n}: put your cause and your gain in place of None, and its truth comes here." for n in range(6)
-    }
+    asks = "put your cause and your gain in place of None, and its truth comes here."
+    assert unasked == {f"Number {number}: {asks}" for number in range(6)}
 
 
-def test_half_of_the_host_s_faults_hide_a_second_cause_and_one_in_ten_each_starts_up_communicates_is_healthy(
-    monkeypatch,
-):
-    monkeypatch.setattr(
-        partner, "write", lambda name, number, folder, behind: (FAULTS[name].cause, BEHIND[behind].cause)
-    )
+def test_half_of_the_host_s_faults_hide_a_second_cause_and_one_in_ten_each_is_of_a_rarer_kind(monkeypatch):
+    monkeypatch.setattr(partner, "write", lambda name, *rest: (FAULTS[name].cause, BEHIND[rest[-1]].cause))
     drawn = [sparring_partner(number).planted for number in range(600)]
     causes = Counter(cause for cause, _ in drawn)
     assert all(0.07 < causes[cause] / 600 < 0.13 for cause in ("start-up", "communication and ranks", "nothing"))

@@ -23,8 +23,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("device", ["h200", "t4"])
 def test_a_shipped_recording_is_shown_with_its_own_stamp(elsewhere, device):
-    trace = SyntheticTrace(labkit={"device": device})
-    trace.launch(0, 10, 90)
+    trace = SyntheticTrace(labkit={"device": device}).launch(0, 10, 90)
     folder = elsewhere / "data" / "traces" / device
     folder.mkdir(parents=True)
     trace.save(folder / "resnet_9blocks_b16_bf16+streams.json.gz")
@@ -49,9 +48,7 @@ def test_a_step_that_nobody_has_recorded_is_an_error(speedups, how):
         labcourse.gpu_trace(*speedups, **how)
 
 
-def test_an_unknown_recording_and_a_missing_folder_are_told(tmp_path, monkeypatch):
-    with pytest.raises(labkit.LabkitError, match="did you mean 'resnet50_workers4'"):
-        labcourse.public_trace("resnet50_workers5")
+def test_a_missing_folder_of_recordings_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "PUBLIC", tmp_path)
     with pytest.raises(labkit.LabkitError, match="not shipped here: use a clone"):
         labcourse.public_trace("resnet50_workers0")

@@ -105,9 +105,8 @@ def test_old_backward_passes_have_the_shapes_of_their_caller(tmp_path):
     trace = SyntheticTrace()
     picture, weight = (2, 4, 8, 8), (6, 4, 3, 3)
     for begin, output in ((0, (2, 6, 8, 8)), (200, (2, 6, 4, 4))):  # the same picture and weight, strides 1 and 2
-        trace.operator(
-            achieved.OLD_BACKWARD, begin, 60, **{"Input Dims": [picture, output, weight], "Input type": ["float"] * 3}
-        )
+        shapes = {"Input Dims": [picture, output, weight], "Input type": ["float"] * 3}
+        trace.operator(achieved.OLD_BACKWARD, begin, 60, **shapes)
         shaped(trace, achieved.OF_INPUT, [(), output, weight], begin)
         shaped(trace, achieved.OF_WEIGHT, [(), output, picture], begin + 30)
     shaped(trace, "aten::cudnn_convolution", [picture, weight], 400)

@@ -30,8 +30,7 @@ def test_every_fault_has_its_row(tmp_path, fault, what, table):
 
 
 def test_what_can_change_less_than_a_hundredth_of_the_time_distrusts_nothing(tmp_path):
-    trace = two_streams()
-    trace.launch(380, 400, 0)  # it divides a gap, and nothing else
+    trace = two_streams().launch(380, 400, 0)  # it divides a gap, and nothing else
     found = Trace(trace.save(tmp_path / "trace.json"))
     row = found.audit().iloc[0]
     assert "no duration" in row["what"] and row["tables"] == "" and row["share"] == pytest.approx(1 / 600)
@@ -161,9 +160,8 @@ def two_graphs():
 
 def one_wait():
     """For one of two streams, which says nothing of the other."""
-    trace = SyntheticTrace().launches(20, 0, 10, 30, every=1000)
-    trace.launches(20, 5, 500, 300, every=1000, stream=20)  # after the next call
-    for number in range(20):
+    trace = SyntheticTrace().launches(20, 0, 10, 30, every=1000).launches(20, 5, 500, 300, every=1000, stream=20)
+    for number in range(20):  # before the kernels on stream 20
         trace.call(1000 * number + 40, 20, "cudaStreamSynchronize")
     return trace
 

@@ -48,18 +48,13 @@ def test_steps_that_end_with_the_recording_last_until_the_next(load):
 
 
 def test_a_step_within_another_leaves_it_as_it_is(load):
-    trace = steps_that_overlap(0)
-    trace.range("ProfilerStep#99", 110, 30)
-    found = load(trace).ranks[0]
+    found = load(steps_that_overlap(0).range("ProfilerStep#99", 110, 30)).ranks[0]
     assert found.kernels["step"].value_counts()[[4, 99]].tolist() == [3, 1]
     assert found.steps["duration"].tolist() == [100] * 10 + [30]
 
 
 def test_of_ranges_that_cross_the_one_that_began_last_counts(load):
-    trace = SyntheticTrace()
-    trace.range("a", 0, 50)
-    trace.range("b", 30, 60)
-    trace.range("c", 70, 5)
+    trace = SyntheticTrace().range("a", 0, 50).range("b", 30, 60).range("c", 70, 5)
     for launch in (20, 40, 60, 72, 80, 95):
         trace.launch(launch, launch + 4, 1, 1)
     found = load(trace)
@@ -85,8 +80,7 @@ FILLED = {
 @pytest.mark.parametrize(("events", "name", "share"), FILLED.values(), ids=FILLED)
 def test_a_gap_is_filled_by_what_was_under_way(load, events, name, share):
     """A gap from 110 to 400."""
-    trace = SyntheticTrace()
-    trace.launch(90, 100, 10)
+    trace = SyntheticTrace().launch(90, 100, 10)
     for category, called, begin, end in events:
         trace.event(category, called, begin, end - begin)
     trace.launch(390, 400, 10)

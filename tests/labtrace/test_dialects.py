@@ -89,9 +89,12 @@ LAUNCHES += [("zeCommandListAppendLaunchKernel", "xpu_driver")]
 
 
 @pytest.mark.parametrize(("name", "category"), LAUNCHES)
-def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, name, category):
+@pytest.mark.parametrize("counters", [0, 1])
+def test_launches_without_a_kernel_are_of_a_gpu_that_was_not_recorded(tmp_path, name, category, counters):
     trace = SyntheticTrace()
     trace.call(5, 10, name, category=category)
+    for _ in range(counters):
+        trace.event("cuda_profiler_range", "__autorange__", 0, 500, GPU, 0, smsp__inst=7)
     opened = Trace(trace.save(tmp_path / "trace.json"))
     for table in (opened.temporal, opened.communication):
         with pytest.raises(TraceError, match="trace.json: the host launched kernels.*not record the GPU. CUPTI.*PTI"):
@@ -104,8 +107,7 @@ DEVICES = {None: "no category", "": "no category", "mtia_ccp_events": "mtia_ccp_
 @pytest.mark.parametrize(("category", "told"), DEVICES.items())
 def test_events_of_a_strange_device_are_not_those_of_a_cpu(tmp_path, category, told):
     """Ascend's events on its device have no category."""
-    trace = on_the_host(("aten::add", 0, 20))
-    trace.event(category, "Add", 40, 30)
+    trace = on_the_host(("aten::add", 0, 20)).event(category, "Add", 40, 30)
     opened = Trace(trace.save(tmp_path / "trace.json"))
     message = rf"a device that labtrace does not read \({told}\)" if told else "recorded on a CPU"
     with pytest.raises(TraceError, match=message):
@@ -128,9 +130,7 @@ COMPUTING = ["void reduce_kernel<512, 1>(int)", "vectorized_elementwise_kernel",
 
 @pytest.mark.parametrize("name", [*COMMUNICATION, *COMPUTING])
 def test_communication_has_many_names_and_computing_is_none(load, name):
-    trace = SyntheticTrace()
-    trace.launch(0, 10.1, 30.2)
-    trace.launch(2, 30.1, 30.9, name=name, stream=20)
+    trace = SyntheticTrace().launch(0, 10.1, 30.2).launch(2, 30.1, 30.9, name=name, stream=20)
     opened, sends = load(trace), name in COMMUNICATION
     assert opened.temporal().set_index("part")["us"]["communication"] == pytest.approx(30.9 * sends)
     assert opened.communication()[["hidden_us", "exposed_us"]].iloc[0].tolist() == [10.2 * sends, 20.7 * sends]
@@ -170,20 +170,15 @@ SHOWN += [(["labkit: data", *OWN], "user_annotation", ["data", "## forward ##"])
 
 @pytest.mark.parametrize(("names", "category", "shown"), SHOWN)
 def test_the_users_ranges_and_pytorchs_or_labkits_are_shown(load, names, category, shown):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#1", 0, 100)
+    trace = SyntheticTrace().range("ProfilerStep#1", 0, 100)
     for number, name in enumerate(names):
         trace.event(category, name, 10 * number, 9)
-    trace.launch(5, 10, 20)
-    table = load(trace).ranges()
+    table = load(trace.launch(5, 10, 20)).ranges()
     assert table["range"].tolist() == shown and table["total_us"].tolist() == [9] * len(shown)
 
 
 def test_operators_have_the_gpu_time_of_what_they_launched(tmp_path):
-    trace = SyntheticTrace()
-    trace.operator("aten::linear", 0, 100)
-    trace.operator("aten::addmm", 10, 50)
-    trace.launch(20, 200, 30)
+    trace = SyntheticTrace().operator("aten::linear", 0, 100).operator("aten::addmm", 10, 50).launch(20, 200, 30)
     graph = trace.call(70, 9, name="cudaGraphLaunch")
     trace.kernel(300, 5, graph)
     trace.kernel(310, 6, graph)

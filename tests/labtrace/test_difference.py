@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from synthetic_trace import SyntheticTrace, on_the_host
+from synthetic_trace import SyntheticTrace, on_the_host, steps_on_the_host
 
 from labtrace import Trace
 from labtrace.errors import LabError
@@ -124,8 +124,7 @@ def test_by_operator_new_names_of_kernels_are_no_new_work(both):
 def test_the_kernels_of_a_graph_have_no_operator_so_kernels_are_compared(both, tmp_path):
     graph = SyntheticTrace()
     for step in range(3):
-        graph.range(f"ProfilerStep#{step}", 1000 * step, 999)
-        graph.operator("GraphedBackward", 1000 * step, 30)
+        graph.range(f"ProfilerStep#{step}", 1000 * step, 999).operator("GraphedBackward", 1000 * step, 30)
         call = graph.call(1000 * step + 3, name="cudaGraphLaunch")
         for place, (name, _, us) in enumerate(BEFORE):
             graph.kernel(1000 * step + 300 + 50 * place, us, call, name)
@@ -141,8 +140,7 @@ def taking(walls, path):
     """A trace whose steps take so long, with a short one after them: the GPU is busy for half of each."""
     trace, begin = SyntheticTrace(), 0
     for number, us in enumerate([*walls, 100]):
-        trace.range(f"ProfilerStep#{number}", begin, us)
-        trace.launch(begin, begin + 10, us / 2)
+        trace.range(f"ProfilerStep#{number}", begin, us).launch(begin, begin + 10, us / 2)
         begin += us
     return Trace(trace.save(path)).ranks
 
@@ -152,11 +150,7 @@ SENTENCES = [
     ([40_000] * 3, [50_000] * 3, "A step took 40 ms and takes 50: 1.25 times slower"),
     ([900, 1000, 1100, 1200], [950, 1050, 1150], "the same, within the spread of the steps"),
     ([1000] * 4, [1005] * 4, "A step took 1,000 us and takes 1,005: the same"),
-    (
-        [1000],
-        [2000] * 3,
-        "2.00 times slower; the GPU waited 48% of the time and waits 50%. A single step does not tell",
-    ),
+    ([1000], [2000] * 3, "2.00 times slower; the GPU waited 48% of the time and waits 50%. A single step does not"),
 ]
 
 
@@ -221,24 +215,16 @@ def test_without_a_gpu_operators_are_compared_on_the_processor(on_a_cpu, load):
 
 def test_where_some_steps_take_much_longer_the_means_are_told_too(load):
     """As with five loader workers: the median step does not wait."""
-    steady, stalled = [], []
-    for number in range(10):
-        took = 200_000 if number % 5 == 4 else 5_000
-        for events, begin, us in ((steady, 20_000 * number, 20_000), (stalled, 300_000 * number, took)):
-            events += [(f"ProfilerStep#{number}", begin, us), ("aten::mm", begin, 1000)]
-    words = comparison(*(load(on_the_host(*events)).ranks for events in (steady, stalled))).words
+    walls, product = ([20_000] * 10, [5_000, 5_000, 5_000, 5_000, 200_000] * 2), [("aten::mm", 0, 1000)]
+    words = comparison(*(load(steps_on_the_host(*((us, product) for us in own))).ranks for own in walls)).words
     assert words.startswith("A step took 20 ms and takes 5: 4.00 times faster. These are medians, and some steps take")
     assert "much longer: the means are 20 and 44 ms." in words
 
 
 def test_without_an_operator_work_on_the_processor_is_named_by_its_kind(load):
     """As it is by kind, and in the steps that each verdict is about."""
-    events, begin = [], 0
-    for number, pause in enumerate([2000, 2000, 2000, 2000, 60_000]):
-        events += [(f"ProfilerStep#{number}", begin, 1500 + pause), ("aten::mm", begin + 1000, 500)]
-        events.append(("enumerate(DataLoader)#_Iter.__next__", begin, 900))
-        begin += 1500 + pause
-    ranks = load(on_the_host(*events)).ranks
+    inside = [("enumerate(DataLoader)#_Iter.__next__", 0, 900), ("aten::mm", 1000, 500)]
+    ranks = load(steps_on_the_host(*((us, inside) for us in (3500, 3500, 3500, 3500, 61_500)))).ranks
     tables = comparison(ranks, ranks).tables
     expected = {"data loading": 900, "Python and dispatch": 100, "work outside of PyTorch": 2000}
     for by, product in (("kind", "matrix products"), ("operator", "aten::mm")):

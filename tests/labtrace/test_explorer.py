@@ -74,10 +74,6 @@ class Parts:
     def __init__(self, box):
         self.recording, self.view, self.table, self.interval, self.widget, self.words = box.children
 
-    @property
-    def figure(self):
-        return self.widget.figure
-
 
 def same(parts, drawn):
     """Whether a widget shows a figure, and its words."""
@@ -111,18 +107,19 @@ def test_the_explorer_s_sliders_act(two_streams):
     assert parts.interval.layout.display == parts.table.layout.display == "none"
     parts.view.value = "hta"
     parts.table.value = "idle"
-    assert parts.table.layout.display == "" and "HTA's table 'idle'" in parts.figure.layout.title.text
+    assert parts.table.layout.display == "" and "HTA's table 'idle'" in parts.widget.figure.layout.title.text
     parts.view.value = "timeline"
     assert parts.interval.layout.display == "" and parts.interval.value == (0, 10)
     parts.interval.value = (25, 50)
-    assert "175 to 350 µs" in parts.figure.layout.title.text and "175 to 350 µs" in parts.words.value
-    assert parts.figure.layout.xaxis.range == (175, 350)
+    assert "175 to 350 µs" in parts.widget.figure.layout.title.text and "175 to 350 µs" in parts.words.value
+    assert parts.widget.figure.layout.xaxis.range == (175, 350)
 
 
 def test_the_explorer_says_what_a_cpu_s_trace_lacks(two_streams, on_a_cpu):
     parts = Parts(show.trace_explorer({"GPU": two_streams, "CPU": on_a_cpu}))
     parts.recording.value = "CPU"
-    assert "without a GPU" in parts.words.value and "a GPU" in parts.figure.layout.title.text.replace("<br>", " ")
+    title = parts.widget.figure.layout.title.text.replace("<br>", " ")
+    assert "without a GPU" in parts.words.value and "a GPU" in title
     parts.view.value = "operators"
     assert same(parts, show.trace({"CPU": on_a_cpu}, "operators"))
 

@@ -22,10 +22,7 @@ def rows(figure):
 def steps(tmp_path):
     """Two steps: stream 7 busy 10-110 and 160-260, and in the second 300-350."""
     trace = on_the_host(("ProfilerStep#1", 0, 200), ("ProfilerStep#2", 280, 100))
-    trace.launch(2, 10, 100, name="gemm")
-    trace.launch(150, 160, 100, name="gemm")
-    trace.launch(290, 300, 50, name="relu")
-    return trace
+    return trace.launch(2, 10, 100).launch(150, 160, 100).launch(290, 300, 50, name="relu")
 
 
 def test_hta_and_labtrace_are_side_by_side_with_the_reason(steps, tmp_path):
@@ -96,8 +93,7 @@ def test_a_recording_may_be_a_path_a_folder_or_a_trace(steps, tmp_path):
 
 
 def test_a_recording_of_two_gpus_is_refused_before_hta_reads_it(tmp_path):
-    trace = SyntheticTrace()
-    trace.launch(0, 10, 90)
+    trace = SyntheticTrace().launch(0, 10, 90)
     trace.event("kernel", "gemm", 10, 90, pid=1, tid=7, stream=7, correlation=trace.call(5))
     with pytest.raises(LabError, match="HTA cannot tell the 2 GPUs"):
         show.trace(trace.save(tmp_path / "a.json"), "hta")

@@ -38,15 +38,6 @@ def test_a_seed_is_a_recording_to_the_byte_and_says_that_it_is_simulated(tmp_pat
     assert trace.stamp["SIMULATED"] and trace.temporal().columns.name == "SIMULATED" and len(trace.ranks) == 4
 
 
-def test_the_true_gain_is_that_of_the_same_steps_without_the_fault(tmp_path):
-    planted = write("checkpoint", 3, tmp_path)
-    both = [labtrace.Trace(path) for path in (planted.path, planted.neighbour)]
-    walls = [trace.temporal().set_index("part")["us"]["wall"] for trace in both]
-    assert planted.true_gain == pytest.approx(walls[0] / walls[1]) and planted.true_gain > 3
-    gaps = both[0].gaps(1)
-    assert gaps["us"].item() == pytest.approx(walls[0] - walls[1], rel=0.02) and "save" in gaps["filled_by"].item()
-
-
 def test_an_unknown_fault_is_refused(tmp_path):
     with pytest.raises(LabError, match="did you mean 'loader'"):
         write("loade", 0, tmp_path)

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from synthetic_trace import SyntheticTrace, on_the_host
+from synthetic_trace import SyntheticTrace, on_the_host, steps_on_the_host
 
 import labtrace
 from labtrace import TraceError
@@ -55,10 +55,8 @@ def test_the_verdict_names_the_kind_its_worth_and_what_to_try(step_of_100):
 
 @pytest.mark.parametrize(("number", "advice"), [("float", "bf16 autocast"), ("c10::BFloat16", "torch.compile")])
 def test_16_bits_are_no_advice_where_they_are_used_already(load, number, advice):
-    trace = SyntheticTrace()
     shapes = {"Input Dims": [[1, 8, 10, 10], [16, 8, 3, 3]], "Input type": [number] * 2}
-    trace.operator("aten::mkldnn_convolution", 0, 90, **shapes)
-    trace.operator("aten::mul", 90, 10)
+    trace = SyntheticTrace().operator("aten::mkldnn_convolution", 0, 90, **shapes).operator("aten::mul", 90, 10)
     verdict = load(trace).summary().iloc[0]
     assert verdict["first_remedy"] == "convolutions" and f"Try {advice}" in verdict["verdict"]
 
@@ -120,15 +118,11 @@ STALLS = [
 @pytest.mark.parametrize(("stalls", "name", "waited", "first"), STALLS)
 def test_what_stalls_now_and_then_decides_nothing(load, stalls, name, waited, first):
     """In 10 steps a product of 1 ms, and an operator or none for 200 us or, in some steps, for 20 ms."""
-    events, begin = [], 0
-    for number in range(10):
-        took = 20_000 if number in stalls else 200
-        events += [("ProfilerStep#1", begin, 1000 + took), ("aten::mm", begin, 1000)]
-        events += [(name, begin + 1000, took)] if name else []
-        begin += 1000 + took
-    row = load(on_the_host(*events, labkit=cores(0.9 - waited, 0.9 - waited, waited))).summary().squeeze()
+    each = [20_000 if number in stalls else 200 for number in range(10)]
+    steps = [(1000 + us, [("aten::mm", 0, 1000), *[(name, 1000, us)] * bool(name)]) for us in each]
+    row = load(steps_on_the_host(*steps, labkit=cores(0.9 - waited, 0.9 - waited, waited))).summary().squeeze()
     left_out = first == "matrix products"
-    assert row["first_remedy"] == first and row["wall_us"] == (12_000 if left_out else begin)
+    assert row["first_remedy"] == first and row["wall_us"] == (12_000 if left_out else 10_000 + sum(each))
     assert bool(re.search("Left out: 2 stalls, such as in .+, 77% of the time.", row["why"])) == left_out
 
 
@@ -144,13 +138,8 @@ def test_workers_are_advised_where_a_loader_is_and_cores_are_free(load, busy, us
 
 def in_steps(walls, least=500, waits="", **meta):
     """Steps that take so long: a matrix product, but in steps of at least `least` nothing, or a range of this name."""
-    events, begin = [], 0
-    for number, took in enumerate(walls):
-        events.append((f"ProfilerStep#{number}", begin, took))
-        if took < least or waits:
-            events.append(("aten::mm" if took < least else waits, begin, took))
-        begin += took
-    return on_the_host(*events, **meta)
+    inside = [[("aten::mm", 0, us)] if us < least else [(waits, 0, us)] if waits else [] for us in walls]
+    return steps_on_the_host(*zip(walls, inside, strict=True), **meta)
 
 
 EVERY = "enumerate(DataLoader)#_Iter.__next__"
@@ -211,8 +200,7 @@ def test_cores_that_it_had_and_could_have_had_are_named(load, threads, measured,
 
 
 def test_two_threads_do_not_count_an_instant_twice(load):
-    trace = on_the_host(STEP, ("aten::mm", 0, 100))
-    trace.operator("aten::mul", 50, 50, tid=9)
+    trace = on_the_host(STEP, ("aten::mm", 0, 100)).operator("aten::mul", 50, 50, tid=9)
     assert load(trace).processor()["us"].sum() == 100
 
 
@@ -229,10 +217,8 @@ def test_it_is_drawn_by_kind(step_of_100, view):
 
 def test_shapes_give_the_rates_of_a_processor_s_operators(load):
     values = ["", "", "", "[0, 0]", "[1, 1]", "[1, 1]", "1"]
-    trace = SyntheticTrace()
     dims = [[1, 8, 10, 10], [16, 8, 3, 3], [16], [], [], [], []]
     shapes = {"Input Dims": dims, "Input type": ["float"] * 3 + [""] * 4, "Concrete Inputs": values}
-    trace.operator("aten::conv2d", 0, 60, **shapes)
-    trace.operator("aten::mkldnn_convolution", 5, 50, **shapes)
-    row = load(trace).achieved().squeeze()
+    trace = SyntheticTrace().operator("aten::conv2d", 0, 60, **shapes)
+    row = load(trace.operator("aten::mkldnn_convolution", 5, 50, **shapes)).achieved().squeeze()
     assert row["name"] == "aten::mkldnn_convolution" and row["us"] == 50 and row["flops"] == 2 * 8 * 8 * 16 * 8 * 9

@@ -5,7 +5,6 @@ import json
 import re
 import warnings
 
-import numpy as np
 import pytest
 from synthetic_trace import GPU, HOST, SyntheticTrace
 
@@ -18,11 +17,8 @@ ON_GPU = ("kernel", "gpu_memcpy")
 
 def sound():
     """Two kernels 100-200 and 250-300 with their launches, and a host that also computes."""
-    trace = SyntheticTrace()
-    trace.operator("aten::conv2d", 40, 20)
-    trace.launch(50, 100, 100, name="gemm")
-    trace.launch(210, 250, 50, name="relu")
-    return trace
+    trace = SyntheticTrace().operator("aten::conv2d", 40, 20)
+    return trace.launch(50, 100, 100, name="gemm").launch(210, 250, 50, name="relu")
 
 
 def text(trace=None, **meta):
@@ -81,14 +77,6 @@ def test_events_without_sense_are_refused(tmp_path, categories, change, message)
         Trace(trace.save(tmp_path / "trace.json"))
 
 
-def without(trace, *categories):
-    trace.events = [event for event in trace.events if event["cat"] not in categories]
-
-
-def shuffled(trace):
-    trace.events = [trace.events[place] for place in np.random.default_rng(0).permutation(len(trace.events))]
-
-
 def every(categories, arguments=False, **changes):
     """Changes values of all events in these categories, or of their arguments."""
 
@@ -103,14 +91,14 @@ def every(categories, arguments=False, **changes):
 
 # What does no harm: the GPU was idle for 50 of 200 us, 14 of them for the host, whatever is done to the file.
 HARMLESS = {
-    "out of order": shuffled,
+    "out of order": lambda trace: trace.events.reverse(),
     "each event twice": lambda trace: trace.events.extend(trace.events[:]),
     "names of every script": every(["kernel"], name=lambda _: "ядро 核 \U0001f600\u202e\x00"),
     "no name": every(["kernel"], name=lambda _: None),
     "an operator that overlaps its neighbour": lambda trace: trace.operator("aten::relu", 50, 500),
     "an operator on a stream in words": lambda trace: trace.operator("triton", 60, 5, stream="default"),
     "a range that looks like GPU work": lambda trace: trace.range("ProfilerStep#x", 0, 900),
-    "no operators": lambda trace: without(trace, "cpu_op"),
+    "no operators": lambda trace: trace.events.pop(0),  # the only one
     "a rank that is no number": lambda trace: trace.meta.update(distributedInfo={"rank": "first"}),
     "correlations as fractions": every([*ON_GPU, "cuda_runtime"], True, correlation=float),
     "streams as texts": every(ON_GPU, True, stream=str),
@@ -149,14 +137,6 @@ def test_a_folder_leaves_out_json_that_is_no_trace_and_says_so(tmp_path):
     (tmp_path / "a.json").unlink()
     with pytest.raises(TraceError, match="settings.json: JSON, but no trace"):
         Trace(tmp_path)
-
-
-def test_only_counters_are_named_as_what_they_are(tmp_path):
-    trace = SyntheticTrace()
-    trace.call(0)
-    trace.event("cuda_profiler_range", "__autorange__", 0, 500, GPU, 0, smsp__inst=7)
-    with pytest.raises(TraceError, match="trace.json: the host launched kernels, but none is in the trace"):
-        Trace(trace.save(tmp_path / "trace.json")).temporal()
 
 
 @pytest.mark.parametrize("rank", ["3", 3, 3.0, " 3 "])
@@ -209,8 +189,7 @@ def test_kernels_without_a_time_are_left_out_and_counted(tmp_path, offset):
 
 def data_parallel(host_of_second=HOST):
     """One process, two GPUs: stream 7 of each is busy 100-200, and of the second also 300-350."""
-    trace = SyntheticTrace()
-    trace.launch(50, 100, 100)
+    trace = SyntheticTrace().launch(50, 100, 100)
     for begin, duration in ((100, 100), (300, 50)):
         correlation = next(trace.correlations)
         where = dict(pid=host_of_second, tid=HOST + 1)

@@ -176,9 +176,7 @@ def test_a_gpu_before_ampere_is_told_to_use_neither_tf32_nor_bf16(capability, pr
 
 
 def test_where_nothing_else_is_left_no_factor_is_told(tmp_path):
-    trace = SyntheticTrace()
-    trace.copy(0, 10, 100)
-    verdict = Trace(trace.save(tmp_path / "trace.json")).summary()["verdict"].item()
+    verdict = Trace(SyntheticTrace().copy(0, 10, 100).save(tmp_path / "trace.json")).summary()["verdict"].item()
     assert "could bring over 100x (SIMULATED" in verdict
 
 

@@ -104,16 +104,13 @@ def test_recordings_that_cannot_be_compared_are_reported_nevertheless(two_stream
     said = report.report_text({"gpu": two_streams, "cpu": on_a_cpu})
     assert said.startswith("A step took 400 us and takes 50: 8.00 times faster. A single step does not tell")
     assert "Only one of these traces has GPU activity" in said and "cpu: The processor" in said and "kind" not in said
-    unmarked = SyntheticTrace()
-    unmarked.launch(0, 10, 50)
-    unmarked = Trace(unmarked.save(tmp_path / "unmarked.json"))
+    unmarked = Trace(SyntheticTrace().launch(0, 10, 50).save(tmp_path / "unmarked.json"))
     said = report.report_text({"marked": two_streams, "unmarked": unmarked})
     assert said.startswith("unmarked.json: no steps") and "\nunmarked: The GPU is busy" in said
 
 
 def test_work_is_worth_its_half_and_what_is_worth_nothing_is_not_told(tmp_path):
-    trace = SyntheticTrace().launches(2000, 0, 100, 50, every=5, gpu_every=50)
-    trace.launch(20_000, 100_100, 1, name="relu")
+    trace = SyntheticTrace().launches(2000, 0, 100, 50, every=5, gpu_every=50).launch(20_000, 100_100, 1, name="relu")
     text = page(Trace(trace.save(tmp_path / "a.json")), tmp_path)
     table = text[text.index("What to try") :].partition("</table>")[0]
     assert re.findall("<td>(.*?)</td>", table)[:3:2] == ["matrix products, in half the time", "2.00"]

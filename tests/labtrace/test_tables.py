@@ -12,9 +12,7 @@ from labtrace.trace import Trace
 
 @pytest.fixture
 def two_streams():
-    trace = synthetic_trace.two_streams()
-    trace.operator("aten::conv2d", 40, 20)
-    return trace
+    return synthetic_trace.two_streams().operator("aten::conv2d", 40, 20)
 
 
 def parts(table):
@@ -86,10 +84,7 @@ def test_launches_of_graphs_and_triton_are_found(load):
 
 
 def test_without_launches_nothing_is_said_about_them(load):
-    trace = SyntheticTrace()
-    trace.kernel(0, 10)
-    trace.kernel(50, 50)
-    trace = load(trace)
+    trace = load(SyntheticTrace().kernel(0, 10).kernel(50, 50))
     assert trace.idle().query("scope == 'device'").set_index("cause")["us"].to_dict()["unknown"] == 40
     with pytest.raises(TraceError, match="trace.json: .*launch.*ProfilerActivity.CPU"):
         trace.queue()
@@ -104,9 +99,7 @@ def test_without_launches_nothing_is_said_about_them(load):
 
 
 def test_a_trace_with_next_to_nothing_in_it(load):
-    trace = SyntheticTrace()
-    trace.kernel(5, 0)  # takes no time, so nothing can be a share of it
-    trace = load(trace)
+    trace = load(SyntheticTrace().kernel(5, 0))  # takes no time, so nothing can be a share of it
     assert trace.summary()["bound_by"].item() == "unknown"
     assert trace.temporal()["us"].eq(0).all() and trace.temporal()["share_of_wall"].isna().all()
     assert trace.kernels(by="memory").empty and trace.gaps().empty
@@ -115,11 +108,7 @@ def test_a_trace_with_next_to_nothing_in_it(load):
 
 
 def test_the_queue_is_a_step_function_with_a_mean(load):
-    trace = SyntheticTrace()
-    trace.launch(0, 10, 90)
-    trace.launch(20, 100, 50)
-    trace.launch(30, 150, 60)
-    queue = load(trace).queue()
+    queue = load(SyntheticTrace().launch(0, 10, 90).launch(20, 100, 50).launch(30, 150, 60)).queue()
     assert queue["time_us"].tolist() == [0, 10, 20, 30, 100, 150]
     assert queue["waiting"].tolist() == [1, 0, 1, 2, 1, 0]
     assert queue["mean"].unique().tolist() == [pytest.approx((80 + 120) / 200)]
@@ -137,8 +126,7 @@ def test_concurrency_compares_the_union_with_the_sum(load, two_streams):
 
 
 def test_kernels_of_the_autograd_thread_belong_to_the_range_round_it(load):
-    trace = SyntheticTrace()
-    trace.range("labkit: generators backward", 0, 100)
+    trace = SyntheticTrace().range("labkit: generators backward", 0, 100)
     trace.kernel(20, 50, trace.call(10, tid=4243))
     assert load(trace).concurrency()["range"].tolist() == ["all"] * 2 + ["generators backward"] * 2
 
@@ -171,9 +159,7 @@ def test_short_delays_on_an_idle_gpu_are_its_fault_or_that_of_loading_data(load,
 
 
 def test_copies_bind_by_memory_and_gaps_without_reason_are_unknown(load):
-    copying = SyntheticTrace()
-    copying.copy(0, 10, 90)
-    copying.launch(5, 100, 10)
+    copying = SyntheticTrace().copy(0, 10, 90).launch(5, 100, 10)
     assert load(copying).summary()["bound_by"].item() == "memory"
     waiting = SyntheticTrace().launches(3, 0, 100, 10, every=10, gpu_every=200)
     assert load(waiting).summary()["bound_by"].item() == "unknown"
@@ -193,8 +179,7 @@ def test_operators_have_their_own_time_and_ranges_their_time_per_step(load, two_
 
 
 def test_a_folder_holds_one_trace_of_each_rank(tmp_path, two_streams):
-    other = SyntheticTrace(rank=3, labkit={"device": "made up"})
-    other.launch(0, 10, 90)
+    other = SyntheticTrace(rank=3, labkit={"device": "made up"}).launch(0, 10, 90)
     other.save(tmp_path / "a.json", separators=(",", ":"))
     two_streams.save(tmp_path / "b.json.gz")
     trace = Trace(tmp_path)
@@ -240,7 +225,5 @@ def test_steps_that_are_not_there(load, two_streams):
         trace.steps(5)
     with pytest.raises(LabError, match="first=4 .*last=3"):
         trace.steps(4, 3)
-    unmarked = SyntheticTrace()
-    unmarked.launch(0, 10, 90)
     with pytest.raises(TraceError, match="no ProfilerStep"):
-        load(unmarked).steps(0)
+        load(SyntheticTrace().launch(0, 10, 90)).steps(0)

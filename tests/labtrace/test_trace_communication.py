@@ -55,9 +55,8 @@ def in_collectives(rank, *collectives, name=NCCL):
 
 
 def test_a_folder_and_one_rank_of_it_say_who_waited_in_words(ranks, load):
-    assert in_words(ranks.communication()) == (
-        "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the other one 0.1 ms, 40% of its time."
-    )
+    said = "Rank 1 is the straggler: it waited 0.0 ms in the collectives, and the other one 0.1 ms, 40% of its time."
+    assert in_words(ranks.communication()) == said
     alone = load(two_ranks()[0]).communication()
     assert in_words(alone) == "" and alone["ranks"].item() == "1 of 1"
     trace = two_ranks()[1]
@@ -136,9 +135,8 @@ def test_on_a_cpu_a_rank_that_waits_for_others_is_told_so(load, late, advice):
 
 
 def test_without_steps_the_whole_recording_counts(load):
-    trace = on_the_host(("aten::add", 0, 50))
-    trace.event("user_annotation", "gloo:all_reduce", 40, 60, tid=GLOO_THREAD)
-    row = load(trace).communication().iloc[0]
+    gloo = ("user_annotation", "gloo:all_reduce", 40, 60)
+    row = load(on_the_host(("aten::add", 0, 50)).event(*gloo, tid=GLOO_THREAD)).communication().iloc[0]
     assert row[["wall_us", "compute_us", "exposed_us"]].tolist() == [100, 50, 50]
 
 

@@ -14,22 +14,16 @@ def verdict(trace):
     return trace.summary().iloc[0]
 
 
-def blocking(copy="CopyDeviceToHost", call="hipMemcpyWithStream", stream=7):
-    """20 kernels of 5 ms, each followed by a copy whose call blocks the host until it is done; then 100 us of host."""
-    trace, now = SyntheticTrace(), 0
-    for _ in range(20):
-        trace.launch(now, now + 10, 5000)
-        correlation = next(trace.correlations)
-        trace.event("hip_runtime", call, now + 5, 5025, correlation=correlation)
-        trace.kernel(now + 5015, 10, correlation, name=copy, stream=stream)
-        now += 5130
-    return trace
-
-
 @pytest.mark.parametrize("call", ["hipMemcpyWithStream", "cudaMemcpyAsync"])
 @pytest.mark.parametrize("stream", [7, 20])
 def test_a_blocking_copy_is_a_wait_whatever_its_name_and_stream(load, call, stream):
-    trace = load(blocking(call=call, stream=stream))
+    """20 kernels of 5 ms, each followed by a copy whose call blocks the host until it is done; then 100 us of host."""
+    trace = SyntheticTrace()
+    for now in range(0, 20 * 5130, 5130):
+        trace.launch(now, now + 10, 5000)
+        correlation = trace.call(now + 5, 5025, call, "hip_runtime")
+        trace.kernel(now + 5015, 10, correlation, name="CopyDeviceToHost", stream=stream)
+    trace = load(trace)
     wall = 20 * 5130 - 130 + 15
     assert trace.temporal().set_index("part")["us"]["wall"] == pytest.approx(wall, rel=0.001)
     if stream == 7:  # the copy follows the kernel, so without kernels the host never waits
@@ -43,12 +37,10 @@ def test_a_blocking_copy_is_a_wait_whatever_its_name_and_stream(load, call, stre
 def test_a_copy_that_waits_for_its_stream_leaves_the_other_streams_alone(load):
     trace = SyntheticTrace()
     for now in range(0, 20_000, 1000):
-        trace.launch(now, now + 10, 990, stream=24)
-        trace.launch(now + 5, now + 15, 300)
+        trace.launch(now, now + 10, 990, stream=24).launch(now + 5, now + 15, 300)
         correlation = trace.call(now + 10, 310, name="cudaMemcpyAsync")
         trace.kernel(now + 316, 2, correlation, "Memcpy DtoH (Device -> Pageable)", category="gpu_memcpy")
-    found = load(trace)
-    faster = found.what_if(host=0.0).timeline
+    faster = load(trace).what_if(host=0.0).timeline
     assert faster.host_end[-1] < 0.45 * 20_000, "the host waits for 300 of 1000 us, and not for the other stream"
 
 
@@ -84,9 +76,7 @@ def test_a_loop_that_reads_the_gpu_s_memory_is_a_wait_that_does_not_show(load):
 
 @pytest.mark.parametrize(("host_us", "told"), [(300, False), (9000, True)])
 def test_what_is_before_the_gpu_s_first_work_is_told(host_us, told, load):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#1", 0, host_us + 1000)
-    trace.range("prepare", 10, host_us - 10)
+    trace = SyntheticTrace().range("ProfilerStep#1", 0, host_us + 1000).range("prepare", 10, host_us - 10)
     found = verdict(load(trace.launches(10, host_us, host_us + 20, 199, every=10, gpu_every=200)))
     said = "82% of the recorded step is before or after the GPU's work, mostly in prepare"
     assert found["verdict"].startswith(f"{said}; of the rest, the GPU is busy" if told else "The GPU is busy")
@@ -136,21 +126,15 @@ def test_a_pageable_copy_blocks_the_host_though_its_call_returns_a_little_early(
     assert found["bound_by"] == "compute" and found["cost_of_host"] < 0.02, found["why"]
 
 
-def graphs(call_us, begins_after):
-    """30 steps, each one graph of 100 kernels in 1.2 ms and a synchronise; its call, and when its kernels begin."""
-    trace = SyntheticTrace()
-    for step in range(30):
-        begin = 4000 * step
-        correlation = trace.call(begin, call_us, "cudaGraphLaunch")
-        for number in range(100):
-            trace.kernel(begin + begins_after + 12 * number, 11, correlation, "gemm")
-        waits_from = begin + call_us + 20
-        trace.call(waits_from, begin + begins_after + 1200 - waits_from, "cudaStreamSynchronize")
-    return trace
-
-
 def test_a_gap_waits_for_the_host_until_the_launch_has_ended_and_then_for_the_kernel(load):
-    trace = load(graphs(60, 1990))
+    """30 steps, each a graph of 100 kernels in 1.2 ms, which begin 1.99 ms after its call, and a synchronise."""
+    trace = SyntheticTrace()
+    for begin in range(0, 30 * 4000, 4000):
+        correlation = trace.call(begin, 60, "cudaGraphLaunch")
+        for number in range(100):
+            trace.kernel(begin + 1990 + 12 * number, 11, correlation)
+        trace.call(begin + 80, 1990 + 1200 - 80, "cudaStreamSynchronize")
+    trace = load(trace)
     idle = trace.idle().query("scope == 'device'").set_index("cause")["us"]
     each = 4000 - 100 * 12 + 1  # from the last kernel of a replay to the first of the next
     assert idle["other"] == 29 * (1990 - 60) and idle["host_wait"] == 29 * (each - (1990 - 60))
@@ -204,16 +188,12 @@ def test_a_capture_is_start_up(load):
 
 
 def test_a_gap_has_the_name_of_what_covers_most_of_it_on_the_launching_thread(load):
-    trace = SyntheticTrace()
-    trace.launch(0, 5, 10)
-    trace.range("step", 15, 1000)
+    trace = SyntheticTrace().launch(0, 5, 10).range("step", 15, 1000)
     trace.event("python_function", "train.py(1): main", 0, 1000)
     for image in range(8):  # 84 % of the gap from 15 to 1015, in eight parts
         trace.event("python_function", "data.py(7): augment", 20 + 110 * image, 105)
         trace.operator("aten::rot90", 25 + 110 * image, 40)
-    trace.operator("aten::elsewhere", 20, 950, tid=99)
-    trace.operator("aten::copy_", 995, 30)
-    trace.copy(1010, 1015, 20)
+    trace.operator("aten::elsewhere", 20, 950, tid=99).operator("aten::copy_", 995, 30).copy(1010, 1015, 20)
     (gap,) = load(trace).gaps(1).itertuples()
     assert gap.us == 1000 and gap.operator_at_end == "aten::copy_"
     assert gap.filled_by == "data.py(7): augment" and gap.share_filled == pytest.approx(0.84)
@@ -259,8 +239,7 @@ def test_lost_kernels_come_first_unless_they_ran_outside_of_the_recording(load, 
 def test_fewer_files_than_ranks_are_told_where_ranks_are_compared(tmp_path):
     for rank in (0, 1):
         trace = SyntheticTrace(rank=rank, distributedInfo={"rank": rank, "world_size": 8})
-        trace.launches(40, 0, 6, 10, every=20)
-        trace.launch(805, 810, 100 - 40 * rank, name="ncclDevKernel_AllReduce")
+        trace.launches(40, 0, 6, 10, every=20).launch(805, 810, 100 - 40 * rank, name="ncclDevKernel_AllReduce")
         trace.save(tmp_path / f"{rank}.json")
     both = Trace(tmp_path)
     communication = both.communication()

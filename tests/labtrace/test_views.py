@@ -20,9 +20,8 @@ OF_A_GPU = [view for view in VIEWS if view not in ("timeline", "achieved", "proc
 
 def bars(figure, axis="x"):
     """The lengths of the bars in one panel, by the names of legend and bar."""
-    return {
-        (bar.name, y): x for bar in figure.data if (bar.xaxis or "x") == axis for y, x in zip(bar.y, bar.x, strict=True)
-    }
+    drawn = [bar for bar in figure.data if (bar.xaxis or "x") == axis]
+    return {(bar.name, y): x for bar in drawn for y, x in zip(bar.y, bar.x, strict=True)}
 
 
 def told(figure):
@@ -37,8 +36,7 @@ def notes(figure):
 
 
 def test_each_panel_says_whose_times_are_simulated(two_streams, tmp_path):
-    replayed = SyntheticTrace(labkit={"SIMULATED": True, "device": "SIMULATED A100"})
-    replayed.launch(0, 10, 20)
+    replayed = SyntheticTrace(labkit={"SIMULATED": True, "device": "SIMULATED A100"}).launch(0, 10, 20)
     file = replayed.save(tmp_path / "replayed.json")
     alone = show.trace({"replayed": file}, "kernels")
     assert notes(alone).count("<b>SIMULATED</b>") == 1 and "<b>SIMULATED</b> A100" in alone.layout.title.text
@@ -75,12 +73,9 @@ def test_every_figure_says_its_subject_and_the_stamps(view, two_streams, one_ker
 
 @pytest.mark.parametrize("view", [*OF_A_GPU, *ON_A_CPU])
 def test_names_are_shown_literally_and_not_as_html(view, load):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#0", 0, 100)
-    trace.range("labkit: <i>mine</i>", 0, 100)
+    trace = SyntheticTrace().range("ProfilerStep#0", 0, 100).range("labkit: <i>mine</i>", 0, 100)
     trace.operator("<i>mul</i>", 0, 100)
-    trace.launch(10, 20, 90, name="<i>gemm</i>")
-    trace.launch(50, 150, 90, name="<i>gemm</i>")
+    trace.launch(10, 20, 90, name="<i>gemm</i>").launch(50, 150, 90, name="<i>gemm</i>")
     figure = show.trace({"a<b> & c": load(trace)}, view)
     shown = in_words(figure)
     assert "a&lt;b&gt; &amp; c" in shown and "<b>" not in shown and "<i>" not in shown and "&amp;lt;" not in shown
@@ -108,10 +103,7 @@ def test_temporal_shares_are_of_the_wall_time(two_streams, one_kernel):
 
 @pytest.mark.parametrize("view", sorted({*OF_A_GPU, *ON_A_CPU} - {"remedies", "gaps", "ranges"}))
 def test_a_share_of_nothing_is_not_a_number_to_show(view, load):
-    trace = SyntheticTrace()
-    trace.range("ProfilerStep#0", 0, 4)
-    trace.launch(0, 5, 0)
-    figure = show.trace(load(trace), view)
+    figure = show.trace(load(SyntheticTrace().range("ProfilerStep#0", 0, 4).launch(0, 5, 0)), view)
     assert "nan" not in in_words(figure).lower()
     assert not any("nan" in (text or "").lower() for bar in figure.data for text in getattr(bar, "hovertext", ()) or ())
 
@@ -127,9 +119,7 @@ def test_remedies_are_bars_with_their_factor_and_advice_and_say_what_they_are(tw
         unplayable = SyntheticTrace().launches(3, 0, 100, 10, every=10, gpu_every=200)
         show.trace({"two": two_streams, "odd": load(unplayable)}, "remedies")
     with pytest.raises(LabError, match="its kernels took no time"):
-        nothing = SyntheticTrace()
-        nothing.launch(0, 5, 0)
-        show.trace(load(nothing), "remedies")
+        show.trace(load(SyntheticTrace().launch(0, 5, 0)), "remedies")
 
 
 def test_each_step_has_its_bar(two_streams, one_kernel):
@@ -191,9 +181,7 @@ def test_host_time_by_range_is_that_of_a_step(load, two_streams, one_kernel, on_
     assert bars(figure) == {("generators", "1. generators forward"): 195, ("other range", "2. data"): 15}
     assert bars(figure, "x2") == {("generators", "1. generators forward"): 40}
     assert notes(figure) == ["two", "cpu"] and "Nothing to show: one" in figure.layout.meta["text"]
-    unmarked = SyntheticTrace()
-    unmarked.range("labkit: data", 0, 30)
-    figure = show.trace(load(unmarked), "ranges")
+    figure = show.trace(load(SyntheticTrace().range("labkit: data", 0, 30)), "ranges")
     (row,) = told(figure)
     assert bars(figure) == {("other range", "1. data"): 30}, "where no step is marked, of the whole recording"
     assert row["µs per step"] == "n/a" and row["mean µs"] == "30.0"

@@ -27,9 +27,7 @@ for module in pkgutil.walk_packages(labtrace.__path__, "labtrace."):
         importlib.import_module(module.name)
 from labtrace.show.views import VIEWS
 trace = labtrace.Trace(sys.argv[1])
-for table in (
-    "summary audit remedies temporal idle gaps kernels queue concurrency ranges operators"
-).split():
+for table in "summary audit remedies temporal idle gaps kernels queue concurrency ranges operators".split():
     assert len(getattr(trace, table)()) or table == "audit", table
 for view in set(VIEWS) - {"achieved", "hta", "processor"}:  # they need shapes, HTA itself, no GPU
     labtrace.show.trace(trace, view)
@@ -66,9 +64,8 @@ TRAIN = "pip install torch torchvision pillow tqdm filelock"  # cyclegan-lab its
 def bare(program, commands, *arguments):
     """Runs a program, and after it commands of labkit's, in one process where no extra is installed."""
     program = f"BLOCKED, COMMANDS = {BLOCKED}, {commands}\n{BLOCKER}{program}{RUN}"
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, *arguments], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
 @pytest.mark.slow
@@ -80,9 +77,8 @@ def test_labtrace_and_labkit_report_work_without_any_extra(tmp_path):
 
 def test_the_doctor_says_that_pytorch_is_missing():
     done = bare("", ["doctor"])
-    assert done.stderr == "1\n" and f"To do: No module named 'torch', which training needs: {TRAIN}\n" in done.stdout, (
-        done
-    )
+    said = f"To do: No module named 'torch', which training needs: {TRAIN}\n"
+    assert done.stderr == "1\n" and said in done.stdout and "\nPyTorch  " in done.stdout, done
 
 
 def test_a_command_that_needs_more_names_the_one_extra_that_suffices():

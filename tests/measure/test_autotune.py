@@ -12,9 +12,9 @@ from labkit.measure import autotune as choosing
 
 @pytest.fixture
 def tried(monkeypatch):
-    """A function that sets what each speed-up gains, and returns the list of the stacks that are then compared."""
+    """A function that sets how long steps take with each speed-up, alone, and what it gains; the stacks compared."""
 
-    def gaining(**gains):
+    def gaining(took, **gains):
         stacks = []
 
         def compare(makers, batch, rounds, clock, limit_s):
@@ -23,17 +23,16 @@ def tried(monkeypatch):
             return pandas.DataFrame({"verdict": verdict, "why": "why", "times_faster_low": low}, index=["with"])
 
         monkeypatch.setattr(choosing, "compare", compare)
+        monkeypatch.setattr(choosing, "candidates", lambda make: ([*took], []))
+        monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: took.get(getattr(type(step), "name", ""), 1.0))
         return stacks
 
     return gaining
 
 
-def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, monkeypatch, tried):
-    took = {"bf16": 0.5, "batched": 0.6, "fused_adam": 0.7, "out_of_place": 2.5}
-    monkeypatch.setattr(choosing, "candidates", lambda make: ([*took], []))
-    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: took.get(getattr(type(step), "name", ""), 1.0))
-    same = "no difference"
-    stacks = tried(bf16=("faster", 1.4), batched=(same, 1.01), fused_adam=(same, 0.99))
+def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, tried):
+    took, same = {"bf16": 0.5, "batched": 0.6, "fused_adam": 0.7, "out_of_place": 2.5}, "no difference"
+    stacks = tried(took, bf16=("faster", 1.4), batched=(same, 1.01), fused_adam=(same, 0.99))
     names, said = labkit.autotune(tiny, batch())
     assert names == ["bf16", "batched"]
     assert [set(stack) for stack in stacks] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
@@ -44,11 +43,9 @@ def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, monkeypatch, tri
 
 
 def test_when_the_time_is_over_it_chooses_from_what_it_has(tiny, batch, monkeypatch, tried):
-    monkeypatch.setattr(choosing, "candidates", lambda make: (["bf16", "batched"], []))
     seconds = iter([*[0.0] * 8, *[40.0] * 9])  # the first comparison takes 40 of 60
-    monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: 1.0)
     monkeypatch.setattr(choosing.time, "perf_counter", lambda: next(seconds))
-    stacks = tried(bf16=("faster", 1.4))
+    stacks = tried({"bf16": 1.0, "batched": 1.0}, bf16=("faster", 1.4))
     names, said = labkit.autotune(tiny, batch(), limit_s=60)
     assert names == ["bf16"] and len(stacks) == 1
     assert said[-1].startswith("batched: not tried, since 60 s are over")
@@ -87,16 +84,15 @@ def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_p
 
 def test_what_is_cheap_comes_first_and_what_excludes_it_may_take_its_place(tiny, batch, monkeypatch, tried):
     took, clock = {"compile": 0.4, "out_of_place": 0.9, "fused_adam": 0.8}, [0.0]
+    stacks = tried(took, fused_adam=("faster", 1.1), out_of_place=("faster", 1.2), compile=("faster", 1.3))
+    seconds_of = choosing.seconds_of
 
-    def seconds_of(step, batch):
-        name = getattr(type(step), "name", "")
-        clock[0] += 30 if name == "compile" else 2
-        return took.get(name, 1.0)
+    def later(step, batch):
+        clock[0] += 30 if getattr(type(step), "name", "") == "compile" else 2
+        return seconds_of(step, batch)
 
-    monkeypatch.setattr(choosing, "candidates", lambda make: ([*took], []))
-    monkeypatch.setattr(choosing, "seconds_of", seconds_of)
+    monkeypatch.setattr(choosing, "seconds_of", later)
     monkeypatch.setattr(choosing.time, "perf_counter", lambda: clock[0])
-    stacks = tried(fused_adam=("faster", 1.1), out_of_place=("faster", 1.2), compile=("faster", 1.3))
     names, said = labkit.autotune(tiny, batch())
     assert [len(stack) for stack in stacks] == [1, 2, 2] and names == ["fused_adam", "compile"]
     assert said[-1] == "compile: chosen, in the place of out_of_place, on top of fused_adam: why"

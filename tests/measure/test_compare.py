@@ -64,13 +64,11 @@ def small(tiny):
 def compared(small, batch):
     """A function that compares stacks by name with a baseline of 1 second; keywords are classes or names."""
 
-    def run(clock=None, model=small, size=16, **stacks):
+    def run(clock=None, model=small, size=16, baseline=(1.0,), rounds=6, limit_s=60.0, **stacks):
         clock = clock or Clock()
-        second = clock.taking(1.0)
-        steps = {"baseline": lambda: labkit.make_step(model(), second)}
-        for name, stack in stacks.items():
-            steps[name] = lambda stack=stack: labkit.make_step(model(), *stack)
-        return labkit.compare(steps, batch(2, size), rounds=6, warmup=1, clock=clock)
+        stacks = {"baseline": [clock.taking(*baseline)], **stacks}
+        steps = {name: lambda stack=stack: labkit.make_step(model(), *stack) for name, stack in stacks.items()}
+        return labkit.compare(steps, batch(2, size), rounds=rounds, warmup=1, clock=clock, limit_s=limit_s)
 
     return run
 
@@ -112,14 +110,9 @@ def test_a_gain_is_found_or_named_as_one_that_noise_may_hide(noise, gain):
     assert (said.count("faster") == 0) == (gain == 1.0)
 
 
-def test_a_difference_within_the_baseline_s_own_noise_is_none(small, batch):
-    clock = Clock()
-    uneven = clock.taking(1.0, 1.3, 0.8, 1.1, 1.5)  # as the baseline, twice
-    steps = {
-        "baseline": lambda: labkit.make_step(small(), uneven),
-        "a little faster": lambda: labkit.make_step(small(), clock.taking(0.95)),
-    }
-    row = labkit.compare(steps, batch(size=16), rounds=9, clock=clock, limit_s=0).loc["a little faster"]
+def test_a_difference_within_the_baseline_s_own_noise_is_none(compared):
+    clock, uneven = Clock(), dict(baseline=[1.0, 1.3, 0.8, 1.1, 1.5], rounds=9, limit_s=0)
+    row = compared(clock, **uneven, faster=[clock.taking(0.95)]).loc["faster"]
     assert row["verdict"] == "no difference" and row["why"].startswith(f"none above {row['times_faster_high']:.2f}: ")
 
 
@@ -193,24 +186,6 @@ def test_comparing_leaves_the_random_numbers_alone(compared):
     assert torch.equal(before, torch.get_rng_state())
 
 
-# Functions of a model that give the steps.
-BAD_STEPS = [
-    (lambda model: {}, 6, "steps: give functions that make a step and its model, by name"),
-    (lambda model: [print], 6, "steps: give functions that make a step and its model, by name"),
-    (lambda model: {"baseline": lambda: None}, 5, "rounds=5"),
-    (lambda model: {"baseline": 3}, 6, "steps: give functions"),
-    (lambda model: {"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
-    (lambda model: {"baseline": labkit.make_step(model)}, 6, "steps: give functions that make a step"),
-    (lambda model: {"baseline": lambda: labkit.make_step(model)}, 6, "two steps share one model"),
-]
-
-
-@pytest.mark.parametrize(("steps", "rounds", "message"), BAD_STEPS)
-def test_bad_arguments_are_named(small, batch, steps, rounds, message):
-    with pytest.raises(LabkitError, match=message):
-        labkit.compare(steps(small()), batch(), rounds)
-
-
 class RaisesInARound:
     calls, at, error = 0, 6, ZeroDivisionError("division by zero")
 
@@ -274,18 +249,30 @@ class SecondDoesNotFit:
         return super().losses(player, batch)
 
 
-BAD_BASELINES = [
-    (RaisesInARound, "baseline( again)?, the baseline, does not run: .*ZeroDivisionError"),
-    (type("No", (), {"__call__": print}), "the baseline, does not run: step 'baseline' fails"),
-    (NotANumber, "the baseline: D_A is not a finite number"),
-    (SecondDoesNotFit, "baseline again, the baseline, does not run: CUDA out of memory"),
+def baseline(own):
+    return lambda small: {"baseline": lambda: labkit.make_step(small(), own)}
+
+
+# Functions of one that makes a model: they give the steps.
+BAD_STEPS = [
+    (lambda small: {}, 6, "steps: give functions that make a step and its model, by name"),
+    (lambda small: [print], 6, "steps: give functions that make a step and its model, by name"),
+    (lambda small: {"baseline": lambda: None}, 5, "rounds=5"),
+    (lambda small: {"baseline": 3}, 6, "steps: give functions"),
+    (lambda small: {"baseline": lambda: "step"}, 6, "makes a str: it should return a step"),
+    (lambda small: {"baseline": labkit.make_step(small())}, 6, "steps: give functions that make a step"),
+    (lambda small: {"baseline": functools.partial(labkit.make_step, small())}, 6, "two steps share one model"),
+    (baseline(RaisesInARound), 10, "baseline( again)?, the baseline, does not run: .*ZeroDivisionError"),
+    (baseline(type("No", (), {"__call__": print})), 6, "the baseline, does not run: step 'baseline' fails"),
+    (baseline(NotANumber), 6, "the baseline: D_A is not a finite number"),
+    (baseline(SecondDoesNotFit), 6, "baseline again, the baseline, does not run: CUDA out of memory"),
 ]
 
 
-@pytest.mark.parametrize(("own", "message"), BAD_BASELINES)
-def test_a_baseline_that_does_not_run_twice_or_has_no_numbers_is_refused(small, batch, own, message):
+@pytest.mark.parametrize(("steps", "rounds", "message"), BAD_STEPS)
+def test_bad_arguments_and_a_baseline_that_does_not_run_twice_are_named(small, batch, steps, rounds, message):
     with pytest.raises(LabkitError, match=message):
-        labkit.compare({"baseline": lambda: labkit.make_step(small(), own)}, batch())
+        labkit.compare(steps(small), batch(), rounds)
 
 
 def test_the_interval_of_a_median_holds_it_often_enough():

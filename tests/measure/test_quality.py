@@ -17,15 +17,13 @@ from labkit.training.checkpoints import write_checkpoint
 
 @pytest.fixture
 def curves():
-    table = pandas.concat(
-        [
-            curve("<A>", 0, [(9, 5), (8, 4), (10, 3), (9, 4), (7, 3)]),  # 200 is luck, 400 and 500 are two running
-            curve("<A>", 1, [(9, 4), (9, 4), (12, 9), (7, 1), (7, 9)]),
-            curve("B", 0, [(9, 4), (9, 4.1), (9, 4), (9.1, 4), (9, 4)]),  # never twice
-            curve("B", 1, [(20, 20), (20, 20), (20, 20), (20, 20), (8, 2)]),  # a pass before does not come from <A>
-        ],
-        ignore_index=True,
-    )
+    each = [
+        curve("<A>", 0, [(9, 5), (8, 4), (10, 3), (9, 4), (7, 3)]),  # 200 is luck, 400 and 500 are two running
+        curve("<A>", 1, [(9, 4), (9, 4), (12, 9), (7, 1), (7, 9)]),
+        curve("B", 0, [(9, 4), (9, 4.1), (9, 4), (9.1, 4), (9, 4)]),  # never twice
+        curve("B", 1, [(20, 20), (20, 20), (20, 20), (20, 20), (8, 2)]),  # a pass before does not come from <A>
+    ]
+    table = pandas.concat(each, ignore_index=True)
     table.attrs = {"stamp": {"device": "Imaginary", "torch": "2.11", "threads": 1, "data": "fruit", "size": 64}}
     return table
 

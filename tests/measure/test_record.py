@@ -8,6 +8,7 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from killing import same
+from tiny import TooMuch
 
 import labkit
 from labkit.errors import LabkitError
@@ -84,14 +85,6 @@ def test_what_cannot_be_recorded_is_refused_before_anything_runs(step, batch, tm
 
 
 def test_running_out_of_memory_leaves_the_step_as_it_was(tiny, batch, tmp_path):
-    class TooMuch:
-        limit = 2
-
-        def losses(self, player, batch):
-            if player == "discriminators" and len(batch["real_a"]) > self.limit:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 35 GiB.")
-            return super().losses(player, batch)
-
     step = labkit.make_step(tiny(pool_size=2), TooMuch)
     step(*batch())
     before = copy.deepcopy(step.state_dict())
@@ -102,9 +95,8 @@ def test_running_out_of_memory_leaves_the_step_as_it_was(tiny, batch, tmp_path):
 
 def test_a_step_s_operations_are_those_of_its_passes(tiny, batch):
     model = tiny(lambda_identity=0.0)
-    with_identity, without = (
-        step_flops(labkit.make_step(tiny(lambda_identity=weight)), batch()) for weight in (0.5, 0.0)
-    )
+    steps = [labkit.make_step(tiny(lambda_identity=weight)) for weight in (0.5, 0.0)]
+    with_identity, without = (step_flops(step, batch()) for step in steps)
     forward = count(model.G_A, 32).flops
     # Two passes more; backward is twice forward, but for the first layer, which need not tell its input's gradient.
     assert 2 * 2 * forward < with_identity - without < 2 * 3 * forward

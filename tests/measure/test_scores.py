@@ -8,20 +8,16 @@ from labkit.data.batches import UnpairedData
 from labkit.measure import scores
 
 
-def test_fruit_is_scored_by_its_shortfall_and_each_step_once(tiny, fruit, tmp_path):
-    def run(steps):
-        step, callback = labkit.make_step(tiny()), scores.Scores(fruit, every=2)
-        return labkit.fit(step, fruit, steps, checkpoint=tmp_path, callbacks=[callback])
-
-    run(3)
-    found = labkit.quality(run(5).model, fruit)
+def test_fruit_is_scored_by_its_shortfall_and_each_step_once(train, fruit, tmp_path):
+    _, run = (train(steps, tmp_path, scores.Scores(fruit, every=2)) for steps in (3, 5))
+    found = labkit.quality(run.model, fruit)
     assert [int(row["step"]) for row in rows_of(tmp_path / scores.FILE)] == [2, 3, 4, 5]
     assert float(rows_of(tmp_path / scores.FILE)[-1]["shortfall"]) == max(found["fg"] / 9, found["bg"] / 4)
 
 
-def test_a_run_that_ended_before_its_score_was_written_is_scored_when_it_is_started_again(tiny, fruit, tmp_path):
-    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path)
-    labkit.fit(labkit.make_step(tiny()), fruit, 2, checkpoint=tmp_path, callbacks=[scores.Scores(fruit, every=1)])
+def test_a_run_that_ended_before_its_score_was_written_is_scored_when_it_is_started_again(train, fruit, tmp_path):
+    train(2, tmp_path)
+    train(2, tmp_path, scores.Scores(fruit, every=1))
     assert [row["step"] for row in rows_of(tmp_path / scores.FILE)] == ["2"]
 
 
@@ -40,11 +36,10 @@ def test_photographs_are_scored_by_their_distance_to_the_other_domain(tiny, monk
     assert seen["fake"][0].shape == (3, 16, 16) and seen["fake"][0].dtype == torch.uint8
 
 
-def test_the_checkpoint_with_the_lowest_score_is_kept_also_over_a_stop(tiny, fruit, tmp_path, monkeypatch):
+def test_the_checkpoint_with_the_lowest_score_is_kept_also_over_a_stop(train, fruit, tmp_path, monkeypatch):
     shortfalls = iter([3.0, 1.0, 2.0, 1.5])  # of steps 1 to 4
     monkeypatch.setattr(scores, "score", lambda model, data: {"shortfall": next(shortfalls)})
     for steps in (3, 4):
-        callback = scores.Scores(fruit, every=1)
-        labkit.fit(labkit.make_step(tiny()), fruit, steps, checkpoint=tmp_path, callbacks=[callback])
+        train(steps, tmp_path, scores.Scores(fruit, every=1))
     assert torch.load(tmp_path / scores.BEST)["done"] == 2
     assert not labkit.load_model(tmp_path / scores.BEST).training

@@ -59,10 +59,3 @@ def test_batches_that_do_not_fit_are_refused(tiny, batch, change, message):
     step = labkit.make_step(tiny())
     with pytest.raises(labkit.LabkitError, match=message):
         step(*change(*batch()))
-
-
-def test_direction_must_be_known(tiny):
-    model = tiny()
-    assert model.translator("BtoA") is model.G_B
-    with pytest.raises(labkit.LabkitError, match="AtoB"):
-        model.translator("A2B")

@@ -5,24 +5,19 @@ import copy
 import pytest
 import torch
 from killing import same_weights
+from tiny import one_generator
 
 import labkit
 from labkit.networks.codes import scaled
 
 
-@pytest.fixture
-def one():
-    """A function that makes a tiny DeviationGAN, always with the same weights; keywords override its settings."""
-
-    def make(**settings):
-        torch.manual_seed(0)
-        model = labkit.DeviationGAN(**{"ngf": 4, "ndf": 4, "blocks": 1, "pool_size": 3, **settings})
-        for name, network in model.named_children():
-            if name.startswith("T_"):  # away from the identity, where nothing deviates yet
-                torch.nn.init.normal_(network.change.weight, 0, 0.1)
-        return model
-
-    return make
+def one(**settings):
+    """A tiny DeviationGAN whose translators are away from the identity, where nothing deviates yet."""
+    model = one_generator(**settings)
+    for name, network in model.named_children():
+        if name.startswith("T_"):
+            torch.nn.init.normal_(network.change.weight, 0, 0.1)
+    return model
 
 
 TWO = {"translators": 2}
@@ -53,7 +48,7 @@ def moved(step, real_a, real_b):
 
 
 @each_option
-def test_a_player_changes_its_own_weights_and_no_others(one, batch, settings):
+def test_a_player_changes_its_own_weights_and_no_others(batch, settings):
     step = labkit.make_step(one(**settings))
     networks = {name for name, _ in step.model.named_children()}
     changed = moved(step, *batch())
@@ -64,7 +59,7 @@ def test_a_player_changes_its_own_weights_and_no_others(one, batch, settings):
     }
 
 
-def test_losses_by_name_in_the_order_of_the_domains(one, batch):
+def test_losses_by_name_in_the_order_of_the_domains(batch):
     found = {name: list(labkit.make_step(one(**settings))(*batch())) for name, settings in OPTIONS.items()}
     both = ["rec_A", "D_A", "G_A", "dev_A", "rec_B", "D_B", "G_B", "dev_B"]
     assert found == dict.fromkeys(("two translators", "two autoencoders", "pictures judged"), both) | {
@@ -74,7 +69,7 @@ def test_losses_by_name_in_the_order_of_the_domains(one, batch):
     }
 
 
-def test_losses_are_what_the_networks_say(one, batch):
+def test_losses_are_what_the_networks_say(batch):
     model = one(consistency="deviation_both", lambda_deviation=2.0, lambda_identity=3.0, pool_size=0)
     real_a, real_b = batch(2)
     with torch.no_grad():
@@ -93,7 +88,7 @@ def test_losses_are_what_the_networks_say(one, batch):
     torch.testing.assert_close(labkit.make_step(model)(real_a, real_b), expected, rtol=1e-5, atol=0)
 
 
-def test_a_cycle_of_codes_ends_where_it_began(one, batch):
+def test_a_cycle_of_codes_ends_where_it_began(batch):
     model = one(**OPTIONS["cycle"], lambda_cycle=2.0)
     real_a, real_b = batch()
     with torch.no_grad():
@@ -102,7 +97,7 @@ def test_a_cycle_of_codes_ends_where_it_began(one, batch):
     assert labkit.make_step(model)(real_a, real_b)["cycle_B"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_codes_are_computed_once_a_step_and_never_carry_gradients(one, batch):
+def test_codes_are_computed_once_a_step_and_never_carry_gradients(batch):
     model = one(**TWO)
     codes, passes = [], []
     model.encoder.register_forward_hook(lambda *_: passes.append(1))
@@ -115,7 +110,7 @@ def test_codes_are_computed_once_a_step_and_never_carry_gradients(one, batch):
     assert sum(code.requires_grad for code in codes) == fakes_judged_by_translators
 
 
-def test_the_pictures_that_are_judged_are_those_that_the_model_translates(one, batch):
+def test_the_pictures_that_are_judged_are_those_that_the_model_translates(batch):
     model, kept = one(judged="pictures"), {"real_a": batch(2)[0], "real_b": batch(2)[1]}
     labkit.make_step(model).losses("autoencoder", kept)
     labkit.make_step(model).losses("translator", kept)
@@ -123,14 +118,14 @@ def test_the_pictures_that_are_judged_are_those_that_the_model_translates(one, b
 
 
 def test_the_translator_starts_as_the_identity(batch):
-    model = labkit.DeviationGAN(ngf=4, ndf=4, blocks=1)
+    model = one_generator()
     real, _ = batch()
     with torch.no_grad():
         assert torch.allclose(model.translator()(real), model.decoder(model.encoder(real)), atol=1e-6)
 
 
 @pytest.mark.parametrize(("judged", "shape"), [("codes", (16, 8, 8)), ("pictures", (3, 32, 32))])
-def test_the_pool_holds_what_is_judged(one, batch, judged, shape):
+def test_the_pool_holds_what_is_judged(batch, judged, shape):
     model = one(judged=judged)
     step = labkit.make_step(model)
     for seed in range(4):
@@ -139,7 +134,7 @@ def test_the_pool_holds_what_is_judged(one, batch, judged, shape):
     assert model.pools["fake_B"].state_dict()["pictures"].shape == (3, *shape)
 
 
-def test_an_autoencoder_trained_first_goes_on_into_the_translation(one, batch):
+def test_an_autoencoder_trained_first_goes_on_into_the_translation(batch):
     first, then = one(stage="autoencoder"), one(stage="translation")
     step = labkit.make_step(first)
     assert list(step(*batch())) == ["rec_A", "rec_B"]
@@ -149,7 +144,7 @@ def test_an_autoencoder_trained_first_goes_on_into_the_translation(one, batch):
 
 
 @each_option
-def test_translators_lead_from_pictures_to_pictures(one, batch, settings):
+def test_translators_lead_from_pictures_to_pictures(batch, settings):
     model = one(**settings)
     for direction in model.directions:
         network = model.translator(direction)
@@ -160,7 +155,7 @@ def test_translators_lead_from_pictures_to_pictures(one, batch, settings):
             model.translator("BtoA")
 
 
-def test_each_domain_has_its_own_autoencoder_if_there_are_two(one, batch):
+def test_each_domain_has_its_own_autoencoder_if_there_are_two(batch):
     model = one(**OPTIONS["two autoencoders"])
     real, _ = batch()
     with torch.no_grad():
@@ -169,7 +164,7 @@ def test_each_domain_has_its_own_autoencoder_if_there_are_two(one, batch):
         assert torch.equal(model.translator("AtoB")(real), expected)
 
 
-def test_the_least_size_can_be_trained_on_and_a_smaller_one_is_refused(one, batch):
+def test_the_least_size_can_be_trained_on_and_a_smaller_one_is_refused(batch):
     for judged in ("codes", "pictures"):
         step = labkit.make_step(one(judged=judged))
         step(*batch(size=24))

@@ -5,14 +5,14 @@ import copy
 import pytest
 import torch
 from killing import same
+from tiny import one_generator
 
 import labkit
 from labkit.measure.same import Update
 from labkit.simulate import step_operators
 from labkit.training import checkpoints
-from labkit.variants.registry import SPEEDUPS
+from labkit.variants.registry import SPEEDUPS as KNOWN
 
-KNOWN = SPEEDUPS
 REFUSED = {"nhwc", "streams", "recompute"}
 EXACT = sorted(name for name in set(KNOWN) - REFUSED if KNOWN[name].tolerance == "exact")
 LEFT_OUT = [{"compile", "data_parallel", one} for one in ("winograd", "graph")]
@@ -23,9 +23,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore:(graph|data_parallel)"), pytest
 
 def one(**settings):
     """A tiny DeviationGAN, always with the same weights, that translates both ways and looks at all its losses."""
-    torch.manual_seed(0)
-    small = {"ngf": 4, "ndf": 4, "blocks": 1, "pool_size": 3, "translators": 2, "consistency": "deviation_both"}
-    return labkit.DeviationGAN(**{**small, **settings})
+    return one_generator(**{"translators": 2, "consistency": "deviation_both", **settings})
 
 
 @pytest.mark.slow

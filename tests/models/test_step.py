@@ -59,19 +59,6 @@ def test_each_player_learns_at_its_own_rate(tiny, fruit, tmp_path):
     assert {player: adam.param_groups[0]["lr"] for player, adam in resumed.optimizers.items()} == rates
 
 
-BAD_RATES = [
-    ({"generators": 1e-4}, "one for each of generators, discriminators"),
-    ({"generators": 1e-4, "discriminators": 1e-4, "translator": 1e-4}, "each of generators, discriminators"),
-    ({"generators": 1e-4, "discriminators": -1e-4}, "'discriminators': -0.0001.*is a positive number"),
-]
-
-
-@pytest.mark.parametrize(("lr", "message"), BAD_RATES)
-def test_rates_that_do_not_fit_the_players_are_refused(tiny, lr, message):
-    with pytest.raises(labkit.LabkitError, match=message):
-        labkit.make_step(tiny(), lr=lr)
-
-
 def test_a_rate_changed_in_a_step_that_was_made_is_refused(tiny, batch):
     step = labkit.make_step(tiny())
     step.lr["generators"] /= 2

@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 
-import labkit
 from labkit.networks.generators import GENERATORS, make_generator
 from labkit.networks.patchgan import make_discriminator
 
@@ -108,18 +107,3 @@ def test_the_skips_of_a_unet_carry_detail_past_the_bottleneck():
     network(picture)[0, 0, 64, 64].backward()
     near = picture.grad[..., 60:69, 60:69].abs().mean()
     assert near > 5 * picture.grad.abs().mean()
-
-
-UNKNOWN = [
-    (lambda: make_generator("resnet9"), "resnet_9blocks"),
-    (lambda: make_generator("unet_256", norm="instance_blocks"), "residual blocks"),
-    (lambda: make_generator("unet_256", norm="layer"), "norm='layer'"),
-    (lambda: make_discriminator("pixels"), "did you mean 'pixel'"),
-    (lambda: make_discriminator("n_layers", n_layers=0), "n_layers=0"),
-]
-
-
-@pytest.mark.parametrize(("make", "message"), UNKNOWN)
-def test_what_is_unknown_is_named_with_its_nearest_relative(make, message):
-    with pytest.raises(labkit.LabkitError, match=message):
-        make()

@@ -18,8 +18,7 @@ def test_the_queue_is_drawn_as_steps(tmp_path):
 
 
 def test_a_thinned_queue_keeps_its_maximum(tmp_path):
-    trace = SyntheticTrace().launches(1500, 0, 5, 4, every=10)
-    trace.launch(7000.5, 7005.5, 0.1)
+    trace = SyntheticTrace().launches(1500, 0, 5, 4, every=10).launch(7000.5, 7005.5, 0.1)
     trace = Trace(trace.save(tmp_path / "many.json"))
     figure = show.queue_figure(trace)
     times, waiting = np.array(figure.data[0].x), figure.data[0].y

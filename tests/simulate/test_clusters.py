@@ -5,7 +5,6 @@ from unittest import mock
 import pytest
 
 import labkit
-from labkit.errors import LabkitError
 from labkit.simulate import CLUSTERS, ROOFLINES, replay, scaling, shared_step
 from labkit.simulate.clusters import INFINIBAND, NVLINK, Cluster, Link, all_reduce_us
 from labkit.simulate.many_gpus import STREAM, with_collectives
@@ -38,13 +37,6 @@ def test_nodes_by_hand():
     cluster = Cluster(Link("inside", 1.0, 1e6), Link("between", 10.0, 1e5), gpus_per_node=4, start_us=5.0)
     assert all_reduce_us(4000, 8, cluster) == 5 + 6 * (1 + 1000) + 2 * (10 + 2000 * 10)
     assert all_reduce_us(4000, 4, cluster) == 5 + 6 * (1 + 1000)
-
-
-def test_what_a_cluster_does_not_have_is_an_error():
-    with pytest.raises(LabkitError, match="gpus=12.*nodes of 8"):
-        all_reduce_us(1, 12, CLUSTERS["NVLink + InfiniBand"])
-    with pytest.raises(LabkitError, match="gpus=16.*one node of 8"):
-        all_reduce_us(1, 16, Cluster(NVLINK))
 
 
 NCCL = [
@@ -89,9 +81,8 @@ def test_the_optimizer_starts_after_its_own_collectives(step):
     cluster = CLUSTERS["PCIe + Ethernet"]
     timeline = with_collectives(played, step, lambda collective: all_reduce_us(collective.bytes, 64, cluster), 1.0)
     sent = timeline.stream == STREAM
-    ends = dict(
-        zip((each.range.partition(" ")[0] for each in step.collectives), timeline.kernel_end[sent], strict=True)
-    )
+    players = [each.range.partition(" ")[0] for each in step.collectives]
+    ends = dict(zip(players, timeline.kernel_end[sent], strict=True))
     starts = {}
     for source, start in zip(played.sources, timeline.kernel_start[~sent], strict=True):
         player, _, phase = source.range.partition(" ")
@@ -119,10 +110,9 @@ def test_every_row_says_simulated_and_adds_up(step):
 def test_the_faster_the_step_the_worse_it_scales(step):
     """A quicker device and a quicker host shorten the computation, but not the communication."""
     at = dict(clusters={"Ethernet": CLUSTERS["NVLink + Ethernet"]}, gpus=(64,))
-    slow, quick_host, better_device = (
-        scaling(step, host_us=host_us, device=device, **at).iloc[0]
-        for host_us, device in ((40.0, "T4"), (0.5, "T4"), (0.5, "H100"))
-    )
+    hosts = (40.0, "T4"), (0.5, "T4"), (0.5, "H100")
+    tables = [scaling(step, host_us=host_us, device=device, **at) for host_us, device in hosts]
+    slow, quick_host, better_device = (table.iloc[0] for table in tables)
     assert slow["step_us"] > quick_host["step_us"] > better_device["step_us"]
     assert slow["efficiency"] > quick_host["efficiency"] > better_device["efficiency"]
 
@@ -133,8 +123,3 @@ def test_strong_scaling_divides_the_batch_until_nothing_is_left(counted):
     assert set(table["scaling"]) == {"strong"} and table["memory"].tolist() == [counted[2].memory, counted[1].memory]
     assert table["efficiency"].iloc[1] < 1
     assert table["images_per_s"].tolist() == pytest.approx((2e6 / table["step_us"]).tolist()), "the same whole batch"
-
-
-def test_scaling_without_a_known_device_is_an_error(step):
-    with pytest.raises(LabkitError, match="device='H10'.*H100"):
-        scaling(step, device="H10")

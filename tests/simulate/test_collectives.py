@@ -1,33 +1,55 @@
 """The collectives that are counted on the meta device are those that real ranks exchange."""
 
-import collective_jobs
+import json
+import math
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
 from several_ranks import run
+from tiny import TINY
+from torch.profiler import ProfilerActivity, profile
 
 import labkit
+from labkit.measure.record import write_profile
 from labkit.simulate import shared_step, step_memory, step_operators
 from labkit.simulate.collectives import fake_ranks
 
-TYPES = {"float": ("float32", 4)}
+
+def small():
+    torch.manual_seed(0)
+    return labkit.CycleGAN(**{**TINY, "ngf": 24})
 
 
 @pytest.fixture(scope="module")
 def counted():
-    return shared_step(collective_jobs.model(), size=collective_jobs.SIZE)
+    return shared_step(small(), size=32)
+
+
+def observed(folder):
+    """The type and the bytes of each message that gloo exchanged in a step, as PyTorch's profiler sees them."""
+    os.environ["KINETO_LOG_LEVEL"] = "6"
+    pictures = tuple(torch.rand(1, 3, 32, 32) * 2 - 1 for _ in range(2))
+    step = labkit.make_step(small(), "data_parallel")
+    step(*pictures)  # after a first step DDP has its final buckets
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+        step(*pictures)
+    events = json.loads(write_profile(profiler, folder / "shapes.json").read_text())["traceEvents"]
+    sent = [event["args"] for event in events if "dur" in event and event["name"] == "gloo:all_reduce"]
+    assert {args["Input type"][0] for args in sent} == {"float"}
+    return [("float32", 4 * math.prod(args["Input Dims"][0])) for args in sent]
 
 
 @pytest.mark.slow
 def test_counted_messages_are_those_that_gloo_sent(counted, tmp_path):
-    messages = run(2, collective_jobs.observed, tmp_path)["messages"]
-    sent = [(TYPES[dtype][0], numbers * TYPES[dtype][1]) for numbers, dtype in messages]
+    sent = run(2, observed, tmp_path)
     assert sorted((collective.dtype, collective.bytes) for collective in counted.collectives) == sorted(sent)
     assert len({size for _, size in sent}) == 4, "two buckets of the generators, one of the discriminators, the losses"
 
 
 def test_every_gradient_is_exchanged_once_and_every_loss(counted):
-    model = collective_jobs.model()
+    model = small()
     losses = labkit.make_step(model)(*(torch.zeros(1, 3, 32, 32) for _ in range(2)))
     for player, weights in model.players().items():
         of_player = [each for each in counted.collectives if each.range == f"{player} backward"]
@@ -53,7 +75,7 @@ def test_a_bucket_is_ready_with_its_last_gradient_and_awaited_where_ddp_makes_vi
 
 def test_beside_the_copies_of_ddp_the_operators_are_those_of_the_step(counted):
     """Names only: the ranks share the pool, so its buffer is smaller."""
-    plain = iter([operator.name for operator in step_operators(collective_jobs.model(), size=32)])
+    plain = iter([operator.name for operator in step_operators(small(), size=32)])
     added, expected = set(), next(plain)
     for operator in counted.operators:
         if operator.name == expected:
@@ -66,7 +88,7 @@ def test_beside_the_copies_of_ddp_the_operators_are_those_of_the_step(counted):
 
 
 def test_memory_counts_the_buckets(counted):
-    alone = step_memory(collective_jobs.model(), size=32)
+    alone = step_memory(small(), size=32)
     assert alone < counted.memory <= alone + counted.gradient_bytes
 
 

@@ -49,9 +49,7 @@ WINOGRAD = [
 
 
 @pytest.mark.parametrize("layer, pictures, faster", WINOGRAD)
-def test_convolutions_of_3_x_3_take_winograds_algorithm_where_no_tensor_core_computes_them(
-    layer, pictures, faster, arithmetic
-):
+def test_convolutions_of_3_x_3_take_winograds_algorithm_without_tensor_cores(layer, pictures, faster, arithmetic):
     operators = operators_of(layer, *pictures)
     device = replace(arithmetic, flops_per_s={"float32": 1e6})
     us = [microseconds(operators, one) for one in (arithmetic, device)]

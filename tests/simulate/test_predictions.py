@@ -83,8 +83,3 @@ REFUSED = [
 def test_a_step_that_the_meta_device_or_the_gpu_cannot_run_is_refused(step, told):
     with pytest.raises(LabkitError, match=told):
         predict(step)
-
-
-def test_an_unknown_device_is_refused():
-    with pytest.raises(LabkitError, match="did you mean 'A100'"):
-        predict(nn.Linear(4, 4), torch.ones(2, 4), device="A10")

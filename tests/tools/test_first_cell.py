@@ -36,15 +36,6 @@ def course(tmp_path):
 
 
 @pytest.fixture
-def repository(course):
-    """The course's folder as a git repository with a branch main."""
-    git = ["git", "-C", str(course), "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "all"]):
-        subprocess.run(git + command, check=True)
-    return course
-
-
-@pytest.fixture
 def run(tmp_path):
     """Run the cell in a folder; returns the process and what pip was called with (None: not called)."""
     packages = tmp_path / "packages"
@@ -84,9 +75,12 @@ def test_installs_the_clone_it_lies_in_and_replaces_no_torch(run, course):
     assert process.stdout.endswith(f"labkit 0.1.0 from {course}\n")
 
 
-def test_clones_the_address_it_is_told(run, repository, tmp_path):
+def test_clones_the_address_it_is_told(run, course, tmp_path):
+    git = ["git", "-C", str(course), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q", "-b", "main"], ["add", "."], ["commit", "-q", "-m", "all"]):
+        subprocess.run(git + command, check=True)
     (tmp_path / "labkit").mkdir()  # beside the cell, where Python looks first: a mere folder is not the package
-    process, asked = run(tmp_path / "content", repo=str(repository))
+    process, asked = run(tmp_path / "content", repo=str(course))
     clone = tmp_path / "content" / "labkit-course"
     assert asked[3] == f"{clone}[lab]"
     assert (clone / "data" / "a.json").exists(), "pip install from the address would not have brought data/"

@@ -118,17 +118,16 @@ def of_one_size(album):
         file.write_bytes(file.read_bytes().ljust(20_000))
 
 
-def old_stamps(album):
+def old_stamps(album, kept=True):
     """The checkpoint with times of change in the place of checksums."""
     state = checkpoints.load(album.with_name("run"))
     files = [[(name, size, 1) for name, size, _ in stamps] for stamps in state["files"]]
-    checkpoints.write_checkpoint({**state, "files": files}, album.with_name("run"))
+    checkpoints.write_checkpoint({**state, "files": files if kept else []}, album.with_name("run"))
 
 
 def forgotten(album):
     """The checkpoint, as an earlier version wrote it."""
-    state = checkpoints.load(album.with_name("run"))
-    checkpoints.write_checkpoint({**state, "files": []}, album.with_name("run"))
+    old_stamps(album, kept=False)
 
 
 CHANGES = [

@@ -5,7 +5,6 @@ import random
 import shutil
 
 import pytest
-import torch
 from full_disk import files_no_larger_than
 from killing import same, same_files, train_killed, train_unbroken
 
@@ -45,12 +44,6 @@ def test_a_flipped_bit_is_refused_or_harmless(run, tmp_path):
         else:
             assert same(state, right), f"bit {bit} changed the checkpoint, and nobody noticed"
     assert refused > 70
-
-
-def test_the_form_before_pytorch_1_6_has_no_checksums_and_loads(tmp_path, tiny):
-    file = tmp_path / "latest_net_G.pth"
-    torch.save(tiny().G_A.state_dict(), file, _use_new_zipfile_serialization=False)
-    labkit.load_generator(file)
 
 
 class Full(labkit.Callback):

@@ -74,9 +74,10 @@ def test_a_published_resnet_s_kind_is_read_off_its_names_and_a_unet_s_is_given(t
     assert torch.equal(loaded.eval()(picture), generator.eval()(picture))
 
 
-def test_running_statistics_of_an_old_checkpoint_are_passed_over(tmp_path):
+@pytest.mark.parametrize("checksums", [True, False])
+def test_old_checkpoints_load_with_running_statistics_and_from_before_pytorch_1_6(tmp_path, checksums):
     weights = make_generator("resnet_6blocks", 2).state_dict() | {"model.2.running_mean": torch.zeros(2)}
-    torch.save(weights, tmp_path / "old.pth")
+    torch.save(weights, tmp_path / "old.pth", _use_new_zipfile_serialization=checksums)
     labkit.load_generator(tmp_path / "old.pth")
 
 

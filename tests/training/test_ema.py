@@ -66,12 +66,8 @@ def test_without_it_a_checkpoint_holds_one_set_of_weights(averaged, tmp_path):
     assert "average" not in torch.load(tmp_path / "run" / "checkpoint.pt")
 
 
-def test_another_average_is_not_resumed(averaged):
+def test_another_average_is_not_resumed_and_one_that_would_never_move_is_refused(averaged):
     averaged("run", 1)
-    with pytest.raises(LabkitError, match="ema=0.9 there, 0.5 here"):
-        averaged("run", 2, ema=0.5)
-
-
-def test_an_average_that_would_never_move_is_refused(averaged):
-    with pytest.raises(LabkitError, match="ema=1.0"):
-        averaged("run", 1, ema=1.0)
+    for folder, ema, message in (("run", 0.5, "ema=0.9 there, 0.5 here"), ("new", 1.0, "ema=1.0")):
+        with pytest.raises(LabkitError, match=message):
+            averaged(folder, 2, ema=ema)

@@ -85,10 +85,12 @@ def test_what_is_missing_is_said(tmp_path, tiny):
         labkit.init_from(tiny(), tmp_path / "nowhere")
 
 
+QUICK = ["--size", "16", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
+
+
 def test_the_command_line_starts_from_weights_once(call, tmp_path):
-    small = ["--size", "16", "--ngf", "4", "--workers", "0", "--device", "cpu", "--no-tensorboard"]
-    call("train", "--out", tmp_path / "a", *small, "--steps", 2)
-    start = ("train", "--out", tmp_path / "b", *small, "--init-from", tmp_path / "a", "--lr", "1e-12")
+    call("train", "--out", tmp_path / "a", *QUICK, "--ngf", "4", "--steps", 2)
+    start = ("train", "--out", tmp_path / "b", *QUICK, "--ngf", "4", "--init-from", tmp_path / "a", "--lr", "1e-12")
     status, said, _ = call(*start, "--steps", 1)
     assert status == 0 and "G_A, G_B, D_A, D_B\n" in said and "random" not in said
     old, new = (labkit.load_model(tmp_path / name).parameters() for name in "ab")
@@ -99,7 +101,6 @@ def test_the_command_line_starts_from_weights_once(call, tmp_path):
 
 def test_the_command_line_says_which_networks_are_not_loaded(call, tmp_path):
     torch.save(labkit.CycleGAN(**SMALL).G_A.state_dict(), file := tmp_path / "latest_net_G.pth")
-    small = ["--size", "16", "--generator", "resnet_6blocks", "--norm", "instance", "--ngf", "2", "--ndf", "2"]
-    small += ["--workers", "0", "--device", "cpu", "--no-tensorboard", "--steps", "1"]
-    status, said, error = call("train", "--out", tmp_path / "run", *small, "--init-from", file)
+    small = ["--generator", "resnet_6blocks", "--norm", "instance", "--ngf", "2", "--ndf", "2", "--steps", "1"]
+    status, said, error = call("train", "--out", tmp_path / "run", *QUICK, *small, "--init-from", file)
     assert status == 0 and f"{file}: G_A. G_B, D_A, D_B start from random weights\n" in said, error

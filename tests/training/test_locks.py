@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-import labkit
 from labkit import locks
 from labkit.errors import LabkitError
 from labkit.locks import locked
@@ -19,26 +18,15 @@ HOLD = (
 )
 
 
-@pytest.fixture
-def holder(tmp_path):
-    """Another process, which holds the lock of `tmp_path`."""
+def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(train, tmp_path):
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], **pipes) as process:
-        assert process.stdout.readline() == b"locked\n"
-        yield process
-        process.kill()
-
-
-def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(holder, tiny, fruit, tmp_path):
-    def train():
-        return labkit.fit(labkit.make_step(tiny()), fruit, 1, checkpoint=tmp_path)
-
-    with pytest.raises(LabkitError, match="another run trains into this folder"):
-        train()
-    assert not (tmp_path / "checkpoint.pt").exists()
-    holder.kill()  # without warning: it cannot tidy up
-    holder.wait()
-    assert (tmp_path / ".lock").exists() and train().done == 1
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], **pipes) as holder:
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(LabkitError, match="another run trains into this folder"):
+            train(1, tmp_path)
+        holder.kill()  # without warning: it cannot tidy up
+    assert not (tmp_path / "checkpoint.pt").exists() and (tmp_path / ".lock").exists()
+    assert train(1, tmp_path).done == 1
 
 
 def test_children_of_a_killed_run_do_not_hold_its_lock(tmp_path):

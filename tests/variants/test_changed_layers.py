@@ -25,10 +25,7 @@ OF_WEIGHTS = {
     "parametrized weight norm": parametrizations.weight_norm,
     "parametrization": lambda layer: parametrize.register_parametrization(layer, "weight", nn.Tanh()),
     "pruned": lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
-    "another type": lambda layer: (
-        layer.float(),
-        layer.register_forward_pre_hook(lambda layer, given: given[0].float()),
-    ),
+    "another type": lambda layer: layer.float().register_forward_pre_hook(lambda layer, given: given[0].float()),
     "weight frozen": lambda layer: layer.weight.requires_grad_(False),
 }
 HOOKS = {

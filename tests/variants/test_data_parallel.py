@@ -30,12 +30,6 @@ def shared(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def saved(shared):
-    """The pools that two ranks saved, and what came after."""
-    return shared["pools"]
-
-
-@pytest.fixture(scope="module")
 def alone():
     """The first steps of one process without speed-ups."""
     return trained(steps=4)
@@ -84,18 +78,18 @@ def test_ranks_compare_steps_together(shared):
     assert (table["images_per_s"] * table["median_s"]).tolist() == pytest.approx([4.0] * 5), "2 pictures on each of 2"
 
 
-def test_ranks_share_the_pool_and_go_on_from_it_bit_by_bit(saved):
-    pool, (first, again) = saved["saved"]["pools"]["fake_A"], saved["ends"]
+def test_ranks_share_the_pool_and_go_on_from_it_bit_by_bit(shared):
+    pool, (first, again) = shared["pools"]["saved"]["pools"]["fake_A"], shared["pools"]["ends"]
     assert pool["filled"] == 5 and pool["pictures"].shape[0] == 5
     assert all(picture.abs().sum() > 0 for picture in pool["pictures"])
     assert pool["ranks"][0] != pool["ranks"][1], "both ranks draw the same"
     assert same(first, again)
 
 
-def test_one_process_goes_on_with_the_pool_of_two_ranks(saved):
-    step = labkit.make_step(model(pool_size=5))
-    step.load_state_dict(saved["saved"])
-    assert torch.equal(step.model.pools["fake_A"].buffer[:5], saved["saved"]["pools"]["fake_A"]["pictures"])
+def test_one_process_goes_on_with_the_pool_of_two_ranks(shared):
+    step, saved = labkit.make_step(model(pool_size=5)), shared["pools"]["saved"]
+    step.load_state_dict(saved)
+    assert torch.equal(step.model.pools["fake_A"].buffer[:5], saved["pools"]["fake_A"]["pictures"])
     step(*pictures(6))
 
 

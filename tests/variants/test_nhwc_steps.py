@@ -227,11 +227,3 @@ def test_without_triton_or_without_a_gpu_it_says_so(tiny, elsewhere, monkeypatch
     monkeypatch.setattr(torch.version, "hip", "6.4")
     with pytest.raises(labkit.LabkitError, match="'nhwc': its kernels are for GPUs by NVIDIA"):
         labkit.make_step(elsewhere(tiny(), "cuda"), "nhwc")
-
-
-def test_the_model_is_left_as_found_even_after_an_error(idle, batch, monkeypatch):
-    step = idle("nhwc")
-    monkeypatch.setattr(step, "backward", lambda loss, player: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        step(*batch(size=64))
-    assert not step.ready and not any("forward" in vars(network) for network in step.model.modules())

@@ -45,11 +45,10 @@ def check(ours, right, inputs):
 
 
 @pytest.mark.parametrize("taps", [3, 4])
-@pytest.mark.parametrize("n, inside, outside, height, width", SHAPES)
-def test_convolution_norm_and_gradients_are_pytorch_s(
-    two_threads, own, monkeypatch, n, inside, outside, height, width, taps
-):
+@pytest.mark.parametrize("shape", SHAPES)
+def test_convolution_norm_and_gradients_are_pytorch_s(two_threads, own, monkeypatch, shape, taps):
     torch.manual_seed(0)
+    n, inside, outside, height, width = shape
     monkeypatch.setattr(winograd, "STRIP", 3 if height < 49 else 1000)  # many strips, or one
     height, width = height + taps - 3, width + taps - 3
     x, weight, bias = noise(n, inside, height, width), noise(outside, inside, taps, taps), noise(outside)
