@@ -32,9 +32,9 @@ def products(left: Tensor, right: Tensor, total: Tensor | None = None) -> Tensor
         right: (P, K, N), contiguous.
 
     PyTorch's products are MKL's. On processors with AVX-512 that Intel did not make, MKL runs kernels for AVX2, and our
-    own are used.
+    own are used, if N is a multiple of 32: other columns do not fill their registers.
     """
-    if not own_products():
+    if not own_products() or right.shape[2] % 32:
         return torch.bmm(left, right) if total is None else total.baddbmm_(left, right)
     (count, m, k), (_, down, along), n = left.shape, left.stride(), right.shape[2]
     made = left.new_empty(count, m, n) if total is None else total

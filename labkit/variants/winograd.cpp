@@ -296,19 +296,17 @@ constexpr int ROWS = 12, COLUMNS = 2 * LANES;  // of C, which are summed up in 2
 constexpr int64_t DEPTH = 256;                 // of so many rows of B, these columns stay in the cache, ...
 constexpr int64_t HEIGHT = 8 * ROWS;           // ... and all of so many rows of A and C
 
-// R rows and COLUMNS columns of C, of which only the first `columns` may be there. Sums continue those in C, or begin.
-template <int R, bool whole, class T>
-inline void block(const T* a, int64_t down, int64_t right, const T* b, T* c, int64_t N, int64_t depth, int64_t columns,
-                  bool continues) {
+// R rows and COLUMNS columns of C. Sums continue those in C, or begin.
+template <int R, class T>
+inline void block(const T* a, int64_t down, int64_t right, const T* b, T* c, int64_t N, int64_t depth, bool continues) {
   Lanes<T> low[R], high[R], none{};
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++) {
-    low[r] = continues ? load(c + r * N, columns) : none;
-    high[r] = continues && columns > LANES ? load(c + r * N + LANES, columns - LANES) : none;
+    low[r] = continues ? load(c + r * N, LANES) : none;
+    high[r] = continues ? load(c + r * N + LANES, LANES) : none;
   }
   for (int64_t k = 0; k < depth; k++) {
-    const Lanes<T> first = load(b + k * N, whole ? LANES : columns);
-    const Lanes<T> second = whole || columns > LANES ? load(b + k * N + LANES, whole ? LANES : columns - LANES) : none;
+    const Lanes<T> first = load(b + k * N, LANES), second = load(b + k * N + LANES, LANES);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
       const T x = a[r * down + k * right];
@@ -318,12 +316,13 @@ inline void block(const T* a, int64_t down, int64_t right, const T* b, T* c, int
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++) {
-    store(low[r], c + r * N, columns);
-    if (columns > LANES) store(high[r], c + r * N + LANES, columns - LANES);
+    store(low[r], c + r * N, LANES);
+    store(high[r], c + r * N + LANES, LANES);
   }
 }
 
-// C (P, M, N), or what is added to it, of A, whose numbers are a[m * down + k * right], and B (P, K, N).
+// C (P, M, N), or what is added to it, of A, whose numbers are a[m * down + k * right], and B (P, K, N). N is a multiple
+// of COLUMNS.
 template <class T>
 void products(const T* a, const T* b, T* c, int64_t P, int64_t M, int64_t K, int64_t N, int64_t down, int64_t right,
               int64_t add, int threads) {
@@ -333,15 +332,14 @@ void products(const T* a, const T* b, T* c, int64_t P, int64_t M, int64_t K, int
       for (int64_t k = 0; k < K; k += DEPTH)
         for (int64_t n = 0; n < N; n += COLUMNS) {
           const int64_t depth = std::min(DEPTH, K - k), bottom = std::min(top + HEIGHT, M);
-          const bool whole = N - n >= COLUMNS;
           const auto rows = [&](auto compute, int64_t m) {
             compute(a + p * M * K + m * down + k * right, down, right, b + (p * K + k) * N + n, c + (p * M + m) * N + n,
-                    N, depth, N - n, add || k > 0);
+                    N, depth, add || k > 0);
           };
           int64_t m = top;
-          for (; m + ROWS <= bottom; m += ROWS) rows(whole ? block<ROWS, true, T> : block<ROWS, false, T>, m);
-          for (; m + 4 <= bottom; m += 4) rows(whole ? block<4, true, T> : block<4, false, T>, m);
-          for (; m < bottom; m++) rows(whole ? block<1, true, T> : block<1, false, T>, m);
+          for (; m + ROWS <= bottom; m += ROWS) rows(block<ROWS, T>, m);
+          for (; m + 4 <= bottom; m += 4) rows(block<4, T>, m);
+          for (; m < bottom; m++) rows(block<1, T>, m);
         }
 }
 
