@@ -22,8 +22,9 @@ from tools.assignments import ROOT
 
 COPIED = (
     "constraints.txt environment.yml install.mk LICENSE pyproject.toml requirements.txt .gitignore .devcontainer data "
-    "labtrace labkit labcourse examples docs/fruit.png docs/clusters.md docs/speedups.md docs/trust.md "
-    "docs/gallery/05_02.png tools/exercises.py tools/install.sh tools/install_here.py tools/jupyter"
+    "labtrace labkit labcourse examples docs/fruit.png docs/clusters.md docs/speedrun.md docs/speedups.md "
+    "docs/traces.md docs/trust.md docs/gallery/05_02.png tools/exercises.py tools/install.sh tools/install_here.py "
+    "tools/jupyter"
 ).split()
 KEPT_BACK = re.compile(r"data/speedrun/(?!cyclegan)\w+\.py")  # entries that would do as an answer of notebook 12
 TEMPLATES = ROOT / "tools" / "student"  # README.md, AGENTS.md, CLAUDE.md and Makefile
