@@ -53,7 +53,7 @@ class Ledger:
         if guess is None:
             print(f"Predict {what!r}: replace None by a number, and run this cell before the next one.")
         old = read_ledger(self.path).get(self.notebook, {}).get(what, {})
-        late = old.get("shown", False) and (old["late"] or guess != old["guess"])
+        late = old.get("shown", False) and (old.get("late", False) or guess != old["guess"])
         self._put(what, {"guess": guess, "measured": None, "shown": old.get("shown", False), "late": late})
 
     def measured(self, what: str, value: float) -> None:

@@ -87,7 +87,7 @@ def exercise(*, again: bool = True) -> Callable[[Callable[..., None]], Callable[
 def _is_stale(answer: Any) -> bool:
     """Whether Python could not read the last cell that defines a function or class, so that it is an earlier one."""
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    pattern = rf"^(?:class|def) {getattr(answer, '__name__', '')}\b"
+    pattern = rf"^(?:class|def) {re.escape(getattr(answer, '__name__', '(a value)'))}\b"
     cells = [cell for cell in shell.user_ns.get("In", ()) if re.search(pattern, cell, re.M)] if shell else []
     try:
         for cell in cells[-1:]:

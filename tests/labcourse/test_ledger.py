@@ -36,7 +36,12 @@ def test_a_prediction_after_the_measured_value_was_shown_is_marked(tmp_path):
         for guess in guesses:
             ledger.predict(name, guess)
             ledger.measured(name, 3)
+    (tmp_path / "old.json").write_text('{"04": {"kept by an older version": {"guess": 2, "measured": null}}}')
+    older = Ledger("04", tmp_path / "old.json")
+    older.measured("kept by an older version", 3)
+    older.predict("kept by an older version", 2)
     late = "after the measurement"
+    assert older.table()["predicted"].tolist() == [""]
     assert ledger.table()["predicted"].to_dict() == {"before": "", "changed": late, "none": late, "kept": late}
 
 
