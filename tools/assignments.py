@@ -18,7 +18,7 @@ from pathlib import Path
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
-SOLVED = re.compile(r"The exercises are solved here\? .*")  # for readers of the solutions; it leads to the gallery, too
+SOLVED = re.compile(r"Are the exercises solved here\? .*")  # for readers of the solutions; it leads to the gallery, too
 
 
 def nbgrader(*arguments: str, course: Path) -> None:

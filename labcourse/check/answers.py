@@ -13,12 +13,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import wraps
 from inspect import signature
 from numbers import Real
 from random import Random
 from textwrap import shorten, wrap
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -220,9 +221,12 @@ def expect(
         return
     where = where and f"{_answer(got, right)}; {where}"
     for wrong, message in mistakes:
-        fits = wrong(got, right) if callable(wrong) else _same(got, wrong) and not _same(right, wrong)
-        require(not fits, _with_case(message, where))
+        require(not _is_mistake(got, right, wrong), _with_case(message, where))
     raise WrongAnswer(_with_case(otherwise, where))
+
+
+def _is_mistake(got: Any, right: Any, wrong: Any) -> bool:
+    return wrong(got, right) if callable(wrong) else _same(got, wrong) and not _same(right, wrong)
 
 
 def _with_case(message: str, case: str) -> str:
@@ -233,13 +237,33 @@ def _with_case(message: str, case: str) -> str:
 Mistakes = Iterator[tuple[Any, str]]
 
 
+class _Tried(NamedTuple):
+    """What an answer returned for one case, and what `expect` is told of it."""
+
+    got: Any
+    right: Any
+    mistakes: list[tuple[Any, str]]
+    otherwise: str
+    where: str
+
+    def fits(self, place: int) -> bool:
+        """Whether somebody who makes the mistake at this place of the list gets what was returned."""
+        got = _plain(self.got)
+        try:
+            wrong, _ = self.mistakes[place]
+            return _same(got, self.right) or wrong(got, self.right) if callable(wrong) else _same(got, wrong)
+        except (TypeError, LookupError, AttributeError):  # of another kind
+            return False
+
+
 def formula(
     right: Callable, usual: list[tuple], other: Callable[[Random], tuple], inputs: Callable[..., tuple] | None = None
 ) -> Callable[[Callable[..., Mistakes]], Callable[..., None]]:
     """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
 
     The decorated function takes the arguments of a case. It yields the result of each likely mistake with its message,
-    as for `expect`, and finally None with the message for any other wrong answer.
+    as for `expect` and in one order for all cases, and finally None with the message for any other wrong answer. The
+    mistake is named that explains most of what the answer returned, if it explains half of the cases.
 
     Args:
         right: gives the right results.
@@ -253,13 +277,27 @@ def formula(
         @wraps(mistakes)
         def check(answer: Callable) -> None:
             given = cases(usual, other)
+            tried: list[_Tried] = []
+            failed: WrongAnswer | None = None
             for turn, case in enumerate([*given, given[0]]):  # again at the end: an answer may have kept something
                 *wrong, (_, otherwise) = mistakes(*case)
                 pairs = zip(signature(mistakes).parameters, case, strict=True)
                 words = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)
                 where = "called again, " * (turn == len(given)) + words
-                got = ask(answer, *(inputs(*case) if inputs else case), if_it_fails=_with_case(otherwise, where))
-                expect(got, right(*case), wrong, otherwise, where)
+                try:
+                    its = inputs(*case) if inputs else deepcopy(case)  # which an answer may change
+                    got = ask(answer, *its, if_it_fails=_with_case(otherwise, where))
+                except WrongAnswer as error:  # what it got wrong before comes first
+                    failed = error
+                    break
+                tried.append(_Tried(got, right(*case), wrong, otherwise, where))
+            for one in tried:
+                fits = [sum(t.fits(place) for t in tried) for place in range(len(one.mistakes))]
+                ranked = sorted(range(len(fits)), key=lambda place: -fits[place])
+                likely = [one.mistakes[place] for place in ranked if 2 * fits[place] >= len(tried)]
+                expect(one.got, one.right, likely, one.otherwise, one.where)
+            if failed:
+                raise failed
 
         return check
 
@@ -308,5 +346,5 @@ def _shown(value: Any) -> str:
         rows = [table.columns, *table.itertuples(index=False)]
         return "; ".join(" ".join(map(_shown, row)) for row in rows)
     if isinstance(value, Tensor):
-        return kind(value)
+        return _shown(value.tolist()) if value.dim() == 1 and len(value) < 5 else kind(value)
     return f"{value:.6g}" if isinstance(value, Real) else str(value) or "nothing"

@@ -45,6 +45,7 @@ def busy_share(kernel_s: float, kernels: int, launch_s: float) -> Mistakes:
     right, work = _right_share(kernel_s, kernels, launch_s), kernels * kernel_s
     took, longer = work / right, max(kernel_s, launch_s)
     yield kernel_s / launch_s, "That is the time of the launches alone: synchronise before you read the clock again."
+    yield (lambda got, _: got >= 1), "A GPU cannot work for longer than the time: synchronise before the clock is read."
     yield 1 - right, "That is the share for which it is idle."
     yield right / kernels, "That is the work of one kernel: there are `kernels` of them."
     yield kernel_s / (kernel_s + launch_s), "Synchronise after the last launch only: it makes the host wait each time."
@@ -67,7 +68,9 @@ def recorded(answer: Callable) -> None:
             torch.ones(2).sum()
 
     with guarded(answer):
-        profiled = answer(step, warmup, steps).events()
+        profiler = answer(step, warmup, steps)
+    require(hasattr(profiler, "events"), f"return the profiler itself, not {kind(profiler)}.")
+    profiled = profiler.events()
     calls, events = next(counter), [(one.name, one.time_range.start, one.time_range.end) for one in profiled]
     ranges = [(begin, end) for name, begin, end in events if name == "my step"]
     recorded = {name: any(a <= begin and end <= b for a, b in ranges) for name, begin, end in events}

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -243,7 +244,7 @@ TWO_STREAMS = ((10, 300, 7), (200, 400, 20), (600, 650, 7), (700, 720, 7))
     _idle_us,
     [(4, ONE_STREAM, True), (4, TWO_STREAMS, False), (2, TWO_STREAMS, True), (1, ONE_STREAM, False)],
     _other_steps,
-    lambda *case: (_recorded(*case),),
+    lambda *case: (deepcopy(_recorded(*case)),),
 )
 def idle_per_step(steps: int, kernels: tuple[Kernel, ...], marked: bool) -> Mistakes:
     """Compares ``answer(analysis)`` with HTA's idle time over the number of steps that HTA kept whole."""

@@ -30,7 +30,7 @@ from labtrace.trace import Trace
 
 ADVICE = {
     "compute": "The GPU is hardly ever idle, and computes.",
-    "data": "The gaps that begin while data is loaded hold most of the idle time, few or many: add up `us`.",
+    "data": "The gaps that begin in a loader, whatever its name, hold most of the idle time: add up their `us`.",
     "host": "All other gaps together are much longer than those that begin while data is loaded.",
     "start-up": "Most of the idle time is over before a quarter of the kernels has begun, whatever the host did then.",
     "communication": "For a third of the time or more, and for longer than it is idle, the GPU only communicates.",

@@ -106,12 +106,14 @@ def streams(answer: type) -> None:
         pairs = itertools.combinations(sides, 2)
         overlap = any(clocks.begun[late][early] < clocks.of[early][early] for early, late in pairs)
         wrong = [name for name in right if not torch.allclose(losses[name], right[name], rtol=1e-4)]
+        turned = all(torch.allclose(losses[f"{one}_A"], right[f"{one}_B"], rtol=1e-4) for one in ("cycle", "idt"))
         flows = all(
             got is not None and (got - one).abs().max() < 0.1 * one.abs().max()
             for got, one in zip(gradients, wanted, strict=True)
         )
         for holds, message in (
-            (not wrong, f"{', '.join(wrong)} differ from the baseline's: return A -> B -> A first."),
+            (not turned, "the losses of A and B are exchanged: return A -> B -> A first."),
+            (not wrong, f"{', '.join(wrong)} differ from the baseline's: call self.cycle as it is, with its autocast."),
             (flows, "the losses are right, and the generators' gradients are not: is one cut off, with detach?"),
             (len(sides) > 0, "all work ran on main: launch each cycle in `with torch.cuda.stream(...)` of its own."),
             (len(sides) > 1, "only one side stream has work: give each cycle a side stream of its own."),
@@ -172,6 +174,7 @@ def read_timeline(figure: DataFrame) -> Mistakes:
     slow_twice = lasted.sum() - right["busy"]
     yield {"counted_twice": slow_twice}, "counted_twice has the slow kernels again, which are parts of kernels' rows."
     yield {"counted_twice": summed}, "counted_twice is the sum of the lanes: by how much is it longer than busy?"
+    yield {"counted_twice": -right["counted_twice"]}, "counted_twice is the sum of the lanes, less busy: not below 0."
     yield {"alone": lasted[slow].sum()}, "alone is the slow kernel's whole time: leave out what runs beside others."
     beside = lasted[slow].sum() - right["alone"]
     yield {"alone": beside}, "alone is the time beside others: what is left of the slow kernel's time?"

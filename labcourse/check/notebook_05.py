@@ -32,6 +32,15 @@ def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
     host = launches * host_us
     yield (host + busy_us,), "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
     yield (min(host, busy_us),), "The step is over when both are done: take the longer of the two."
+    step, idle = _right_estimate(launches, host_us, busy_us)
+    yield (step, 1 - idle), "That is the share in which the GPU works: the idle share is what is left of 1."
+    yield (step, 1 - busy_us / host), "The idle share is of the step, which takes as long as the longer of the two."
+    yield (
+        (step, step / busy_us - 1 if busy_us else -1),
+        "The idle time is a share of the whole step, not of the busy time.",
+    )
+    yield (step, 100 * idle), "The share is a number from 0 to 1, not percent."
+    yield (step / 1e3,), "Those are milliseconds: give microseconds."
     yield None, "First the microseconds of the step, then the share of it in which the GPU has no kernel."
 
 
@@ -204,7 +213,8 @@ def captured(answer: type) -> None:
     ):
         require(holds, message)
     for other, came in zip(others, errors, strict=True):
-        done = f"raises {came}" if came else "passes, since copy_ repeats it to fit"
+        repeats = "passes" if other.numel() == first.numel() else "passes, since copy_ repeats it to fit"
+        done = f"raises {came}" if came else repeats
         where = f"an input of shape {tuple(other.shape)}, where ({rows}, {columns}) was recorded,"
         require(came.startswith("ValueError("), f"{where} {done}: compare the shapes first, and raise a ValueError.")
     old = "the result is the example's: copy the new input into its memory. To name another tensor moves nothing."

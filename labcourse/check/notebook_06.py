@@ -56,13 +56,17 @@ def rounding_outcomes(gradients: Tensor, scale: float) -> Mistakes:
     right, n = right_outcomes(gradients, scale), len(gradients) - 2
     with_zeros, below_tiny = (2 + n * right["flushed"]) / (n + 2), right["flushed"] + right["subnormal"]
     late = right_outcomes(gradients, 1.0)["flushed"]
+    for subnormal in (right["subnormal"] + 2 / n, (2 + n * right["subnormal"]) / (n + 2)):
+        yield {"subnormal": subnormal}, "A gradient of 0 is not subnormal: leave the zeros out first."
+    among_all = {"flushed": n * right["flushed"] / (n + 2), "subnormal": n * right["subnormal"] / (n + 2)}
+    yield among_all, f"Divide by the {n} gradients that were not zero before, not by all."
     yield {"flushed": with_zeros}, "A gradient that was zero before is not flushed: leave the zeros out first."
     yield {"flushed": below_tiny}, "A value below `finfo.tiny` need not be zero: ask which are 0 in float16."
     yield {"flushed": late}, "So many are flushed without a scale. Scale first: what is flushed stays flushed."
     nearest = f"Flushed are those of the {n} that `.half()` rounds, to the nearest, to 0: a share from 0 to 1."
-    yield (lambda got, right: not math.isclose(got["flushed"], right["flushed"])), nearest
+    yield (lambda got, right: not math.isclose(got["flushed"], right["flushed"], abs_tol=1e-6)), nearest
     infinite = "Count inf and -inf that `.half()` gives: a size just above `finfo.max` is rounded to it."
-    yield (lambda got, right: got["overflowed"] != right["overflowed"]), infinite
+    yield (lambda got, right: not math.isclose(got["overflowed"], right["overflowed"], abs_tol=1e-6)), infinite
     yield None, "Subnormal are those below `finfo.tiny` in size that are not 0; `finfo.tiny` is not; mind the sign."
 
 
@@ -94,6 +98,7 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
         with patch.object(scaler, "update", wraps=scaler.update) as updates, guarded(answer, if_it_fails=cleared):
             answer(scaler, optimizers, max_norm)
         where = f"an inf in the gradient of the {overflowed}" if overflowed else "finite gradients"
+        alone = "The other player's inf ends that player's step alone." if overflowed else cleared
         for player, gradient in gradients.items():
             direction, moved = max_norm * gradient / gradient.norm(), -torch.stack([*weights[player]]).detach()
             clipped = gradient if gradient.norm() < max_norm else direction
@@ -103,14 +108,14 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
                 right,
                 [
                     (lambda got, _: not got.isfinite().all(), "scaler.step(optimizer) leaves that step out by itself."),
-                    (torch.zeros(2), f"The {player} have not moved, and their step is due. {cleared}"),
+                    (torch.zeros(2), f"The {player} have not moved, and their step is due. {alone}"),
                     (direction / SCALE, "Clipped while still scaled: call scaler.unscale_(optimizer) before you clip."),
                     (max_norm * gradient / norm_of_both, "Each player has a norm of its own: clip them apart."),
                     (gradient, "Clip the gradients to max_norm, after unscaling and before the step."),
                     (SCALE * gradient, "They are still scaled: scaler.unscale_(optimizer) divides them by the scale."),
                 ],
                 "Unscale, clip all weights of a player together if longer than max_norm, step; update after both.",
-                f"{where}, max_norm {max_norm:g}: the {player} moved by {moved.tolist()}, gradient {gradient.tolist()}",
+                f"{where}, max_norm {max_norm:g}, how the {player} moved, gradient {gradient.tolist()}",
             )
         calls, scale, now = updates.call_count, SCALE / 2 if overflowed else SCALE, scaler.get_scale()
         once = "Call it once, after both players: it changes the scale that the second player's gradients carry."
@@ -122,7 +127,7 @@ def update(answer: Callable[[torch.amp.GradScaler, Mapping[str, torch.optim.Opti
         require(not left, f"{where}: gradients are left over, and would be added to the next step's: zero_grad().")
 
 
-SAME_PART = "The discriminators' losses come after the generators', of the same `part`, in which the fakes are kept."
+SAME_PART = "Each part is one step.inputs(a, b), in which the fakes are kept, for the generators first."
 
 
 def _noted(step: Step) -> tuple[list[int], set[str]]:
@@ -176,6 +181,10 @@ def accumulate(answer: Callable[[Step, Tensor, Tensor, int], None]) -> None:
                 whole / largest,
                 [
                     (both / largest, f"{where} also holds the generators' loss: backward(inputs=step.players[...])."),
+                    (
+                        k * whole / pictures / largest,
+                        f"{where}: a loss is a mean of pictures already: divide it by k.",
+                    ),
                     (k * whole / largest, f"{where} is {k} times too large: divide it by k before backward()."),
                     (last[player] / k / largest, f"{where}: nothing may clear gradients between the parts."),
                 ],
@@ -238,7 +247,8 @@ def _any_saved(random: Random) -> tuple[DataFrame]:
 
 WEIGHT = [("Conv2d", 0, 3, "float32", "weight"), *(("Conv2d", memory, 2, "float32", "whole") for memory in (1, 2))]
 VIEWS = [("ReLU", 0, 3, "float16", "turned"), ("ReLU", 0, 3, "float16", "turned"), ("ReLU", 2, 1, "float32", "whole")]
-VIEWS += [("Tanh", 0, 3, "float16", "other rows"), ("Tanh", 1, 2, "float32", "first row")]
+VIEWS += [("ReLU", 4, 1, "float32", "whole"), ("Tanh", 0, 3, "float16", "other rows")]
+VIEWS += [("Tanh", 1, 2, "float32", "first row"), ("Tanh", 2, 1, "float32", "turned")]
 
 
 @formula(
@@ -262,6 +272,9 @@ def kept_bytes(description: DataFrame) -> Mistakes:
     yield views, "Several tensors are views of one memory, which is kept once: remember which you have seen."
     by_begin = summed(begins, lambda tensor: tensor.untyped_storage().nbytes())
     yield by_begin, "A view may begin in the middle of its memory: ask tensor.untyped_storage() where that begins."
+    in_layer = {(layer, one.untyped_storage().data_ptr()): (layer, one) for layer, one in reversed(pictures)}.values()
+    again = summed(in_layer, lambda tensor: tensor.untyped_storage().nbytes())
+    yield again, "Memory that several layers save counts once as well, for the first of them: one set for all layers."
     yield summed(first, lambda tensor: tensor.nbytes), "A view keeps all of its memory alive, not only its own part."
     yield summed(first, torch.numel), "Those are numbers, not bytes: float16 has 2, float32 has 4."
     yield right_kept(reversed(saved)), "Memory belongs to the layer that saved it first."

@@ -69,6 +69,7 @@ def translator_losses(answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
         mistakes = [
             (mistaken(raw, translator(raw), translator(raw)), "scaled(code)[0] is what the translator is given."),
             (mistaken(raw, scale * translated, scale * translated), "compare and judge scaled codes: z, not s * z."),
+            ((mistaken(code, translated, scale * translated)[0], right[1]), "judge the scaled code: z, not s * z."),
             ((mistaken(code, translated, code)[0], right[1]), "the discriminator judges the translated code."),
             ((judge(translated).square().mean(), right[1]), "to deceive the discriminator, its verdict should be 1."),
             ((right[0], change.abs().mean()), "the deviation's weight is not used."),

@@ -183,11 +183,13 @@ def on_the_roof(flops: float, bytes_moved: float, flops_per_s: float, bytes_per_
     yield {"us": computing + moving}, "Computing and moving overlap: the longer of the two counts, not the sum."
     yield {"us": min(computing, moving)}, "The shorter one is over first: the layer takes at least the longer."
     yield {"us": max(computing, moving) / 1e6}, "Those are seconds: a second has 1e6 microseconds."
+    yield {"us": max(computing, moving) / 1e3}, "Those are milliseconds: a millisecond has 1e3 microseconds."
+    yield {"flop_per_byte": flops // bytes_moved}, "flop_per_byte need not be a whole number: divide with /."
     yield {"flop_per_byte": bytes_moved / (flops or 1)}, "That is bytes per FLOP: turn it upside down."
     yield {"flop_per_byte": flops_per_s / bytes_per_s}, "That is where the device's roof bends: ask the layer."
     other = "arithmetic" if right["limit"] == "memory" else "memory"
     yield {"limit": other}, "Left of the bend memory is the limit, right of it arithmetic."
-    yield None, "Which takes longer, to compute the FLOPs or to move the bytes?"
+    yield None, "Which takes longer, to compute the FLOPs or to move the bytes? 0 FLOPs have bytes, too."
 
 
 @exercise()
@@ -231,7 +233,7 @@ def _right_reached(looks: Looks, fg: float, bg: float) -> float:
 
 
 GOOD, EDGE, BAD, MUDDY = (8.0, 3.0), (9.0, 4.0), (12.0, 3.0), (8.0, 5.0)
-RUNS = [[GOOD, GOOD, BAD, GOOD, GOOD], [BAD, EDGE, GOOD], [GOOD, BAD, GOOD], [BAD, GOOD, MUDDY]]
+RUNS = [[GOOD, GOOD, BAD, GOOD, GOOD], [], [BAD, GOOD, GOOD], [BAD, EDGE, GOOD], [GOOD, BAD, GOOD], [BAD, GOOD, MUDDY]]
 
 
 def _any_looks(random: Random) -> tuple[Looks, float, float]:

@@ -58,6 +58,7 @@ def verdict(baseline: Seconds, again: Seconds, step: Seconds) -> Mistakes:
         ((of_step[k], of_step[-k - 1]), noise, "your k is too large, and the interval too narrow"),
         ((of_step[max(k - 2, 0)], of_step[-max(k - 1, 1)]), noise, "your k is too small, and the interval too wide"),
         ((of_step[0], of_step[-1]), noise, "you take the extremes, so that one disturbed round decides"),
+        (interval(ratios(sorted(baseline), sorted(step))), noise, "you divide seconds of different rounds"),
         ((1 / high, 1 / low), noise, "your ratios are upside down: baseline / step is above 1 if the step is faster"),
         ((low, high), (1.0, 1.0), "you forget the noise, or one side of it: it reaches as far below 1 as above"),
         ((median(of_step),) * 2, noise, "you take the median alone: the whole interval counts"),
@@ -105,8 +106,9 @@ def front(table: DataFrame) -> Mistakes:
     yield {*map(str, table.index)} - _right_front(table), "Those are the rows that are beaten."
     yield _right_front(table, -1), "That is as if higher were better: lower is better."
     yield _right_front(table, strict=False), "Equal rows do not beat each other: one has to be better somewhere."
-    best = {str(table[column].idxmin()) for column in table}
-    yield best, "Those are best in one column: a row may be second in all, and still not beaten by any single one."
+    lowest = {str(name) for name, least in (table == table.min()).any(axis=1).items() if least}
+    for best in ({str(table[column].idxmin()) for column in table}, lowest):
+        yield best, "Those are best in one column: a row may be second in all, and still not beaten by any single one."
     yield None, "Compare each row with each other one: which of them is worse nowhere and better somewhere?"
 
 
@@ -147,11 +149,24 @@ def _other_case(random: Random) -> tuple[DataFrame, float]:
 @formula(right_pick, CASES, _other_case)
 def pick(table: DataFrame, memory_bytes: float) -> Mistakes:
     """Compares ``answer(table, memory_bytes)`` with `labkit.measure.autotune.pick`."""
-    told = "Of the `faster` rows that fit (NaN does) take the fastest, or the baseline if nothing that is faster fits."
-    for name, verdict, _, peak_bytes in table.itertuples():
-        large = verdict == "faster" and peak_bytes > memory_bytes
-        yield name, "It holds more than the memory there is." if large else REASONS.get(verdict, told)
-    yield None, told
+    faster = table[table["verdict"] == "faster"]
+    fit = faster[~(faster["peak_bytes"] > memory_bytes)]
+
+    def fastest(some: DataFrame) -> str:
+        return max(some.index, key=some["times_faster"].get, default=table.index[0])
+
+    for verdict, why in REASONS.items():
+        yield (lambda got, _, verdict=verdict: table["verdict"].get(got) == verdict), why
+    yield (lambda got, _: got in faster.index.difference(fit.index)), "It holds more than the memory there is."
+    yield (lambda _, right: right == table.index[0]), "Nothing that is `faster` fits: return the name of the first row."
+    yield fastest(fit[fit["peak_bytes"] != memory_bytes]), "A step that fills the memory exactly fits."
+    yield fastest(fit[fit["peak_bytes"].notna()]), "A step that takes unknown memory (NaN) fits."
+    first_asked = fastest(faster) if fastest(faster) in fit.index else table.index[0]
+    yield first_asked, "Another one is faster and fits: leave out what does not fit, and then take the fastest."
+    yield next(iter(fit.index), ""), "That is the first of those that are faster and fit: take the fastest."
+    least = next(iter(fit["peak_bytes"].sort_values().index), "")
+    yield least, "That one takes the least memory: take the fastest of those that fit."
+    yield None, "Of the `faster` rows that fit take the fastest, or the baseline if nothing that is faster fits."
 
 
 REASONS = {  # of a verdict: why the row is not the one to use

@@ -147,7 +147,7 @@ def _check_sends(backward: Sends, after: Sends, bucket_bytes: int) -> None:
     waits = [what for what, _ in after].count("wait")
     told = f"Gradients of {sizes} bytes came, in this order, and a bucket should have at least {bucket_bytes}"
     require(("wait", 0) not in backward, "ready waits for a bucket, so the backward pass stands still: wait in finish.")
-    early = "nothing leaves before the backward pass ends: `ready` has to call send(), also if a bucket is just full."
+    early = "nothing leaves before the backward pass ends: `ready` adds up all that wait, and calls send() at >= bytes."
     require(bool(sent) or right == backward, early)
     require(backward == right, f"{told}: in the backward pass {sent} bytes left, not each as soon as it had them.")
     finish = f"`finish` has to send what is still waiting, once, if there is anything: {waiting} bytes, not {last}."
@@ -264,6 +264,8 @@ def sent_early(sizes: list[int], bucket_bytes: float) -> Mistakes:
     """Compares ``answer(sizes, bucket_bytes)`` with the share of the bytes that full buckets take away."""
     right, whole = _right_early(sizes, bucket_bytes), sum(sizes)
     yield right * whole, "Those are bytes: which share of all of them is it?"
+    gone = next((i for i in range(len(sizes), 0, -1) if math.isclose(sum(sizes[:i]), right * whole)), 0)
+    yield gone / len(sizes), "That is a share of the gradients by number: large ones have more bytes."
     yield 1 - right, "That is the rest, which is sent afterwards."
     yield whole // bucket_bytes * bucket_bytes / whole, "A bucket leaves with whole gradients, so it may hold more."
     yield _right_early(sizes, bucket_bytes + 1), "A bucket that holds exactly `bucket_bytes` is full."

@@ -126,6 +126,9 @@ def best_interval(save_s: float, between_failures_s: float) -> Mistakes:
     yield 2 * save_s * between_failures_s, "That is its square: the derivative is 0 at the root of it."
     yield between_failures_s / 2, "The time that a checkpoint takes must count: so seldom, a failure costs too much."
     yield math.sqrt(2 * save_s / between_failures_s), "That is the share of time lost, not the interval."
+    right = math.sqrt(2 * save_s * between_failures_s)
+    yield right / 60, "Those are minutes: give seconds."
+    yield (lambda got, _: abs(got - right) < 1), "That is rounded: leave the seconds as they are."
     yield None, "Set the derivative of save / interval + interval / (2 * between) to zero."
 
 

@@ -72,6 +72,8 @@ def traffic(values: int, itemsize: int, bytes_per_s: float) -> Mistakes:
     """Compares ``answer(values, itemsize, bytes_per_s)`` with the bytes that three kernels and one have to move."""
     size = values * itemsize
     us = 1e6 * 2 * size / bytes_per_s
+    yield {"fused": 8 * values}, "A number takes `itemsize` bytes, not always 4."
+    yield {"fused_us": us / 1e3}, "Those are milliseconds: a millisecond has 1e3 microseconds."
     yield {"apart": 5 * values}, "Those are numbers, not bytes: each takes `itemsize` bytes."
     yield {"apart": 3 * size}, "That is what the three kernels read. What they write has to move, too."
     yield {"apart": 4 * size}, "The norm reads its input twice: for the mean and variance, and to normalise."
@@ -80,6 +82,7 @@ def traffic(values: int, itemsize: int, bytes_per_s: float) -> Mistakes:
     yield {"fused": size}, "A kernel reads its input and writes its result: both move."
     yield {"fused": 3 * size}, "At the least, one kernel reads each number once and keeps it until it is used."
     yield {"fused": 4 * size}, "h never has to be in memory: the one kernel passes it on."
+    yield {"times_faster": 2.0}, "The bound need not be a whole number: divide with /."
     yield {"times_faster": 0.4}, "That is below 1: divide the bytes apart by those of the one kernel."
     yield {"fused_us": us / 1e6}, "Those are seconds: a second has 1e6 microseconds."
     yield {"fused_us": 2.5 * us}, "That is the time of the three kernels: take the bytes of the one."
@@ -263,7 +266,10 @@ def _do(lines: str, names: dict[str, Any]) -> None:
             require(simple, f"`{one:.200}`: only +, - and * are needed, of numbers, d[0] to d[5] and names.")
             known = not isinstance(node, ast.Name) or node.id in names
             require(known, f"`{one:.200}`: {getattr(node, 'id', '')} is not a name of this kernel.")
-        exec(compile(tree, "kernel", "exec"), {"__builtins__": {}}, names)
+        try:
+            exec(compile(tree, "kernel", "exec"), {"__builtins__": {}}, names)
+        except TypeError as error:
+            raise WrongAnswer(f"`{one:.200}`: d is given and const: the sums go into v[0] to v[5].") from error
 
 
 PIXEL = "((4 * row + i) * width + 4 * column + j) * channels + k"
@@ -331,5 +337,6 @@ def winograd_gain(direct_rate: float, products_rate: float, transforms: float) -
     yield 1 / (0.25 / slower + transforms), "Slower products take longer: divide multiplications by their rate."
     yield slower / 4 + transforms, "That is the time, as a share of the direct convolution's: the gain is 1 / it."
     yield 4 / slower - transforms, "Times add up, gains do not: add the shares of time first."
+    yield transforms and 1 / transforms, "The products take time, too: 36 / 144 is a quarter, and 36 // 144 is 0."
     yield 1 / (slower + transforms), "The products have 36 multiplications where the direct convolution has 144."
     yield None, "Take the direct convolution's time as 1: what share of it do products take, what the transforms?"

@@ -45,7 +45,7 @@ def waits(program: Program) -> str:
         return "no CUDA_LAUNCH_BLOCKING in the environment; no debugger or sanitizer that waits for each kernel"
     if program.decodes:  # the next token depends on this one
         return "launching the next step before this one's result is read; asynchronous scheduling, no .item() between"
-    return "a loop without .item(), print or copies to the host; pinned memory and non_blocking copies"
+    return "a loop without .item(), print or copies that the host waits for; pinned memory and non_blocking copies"
 
 
 def copies(program: Program) -> str:

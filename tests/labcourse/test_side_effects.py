@@ -10,7 +10,7 @@ import torch
 from pandas import DataFrame
 from torch import nn
 
-from labcourse.check.answers import WrongAnswer, ask
+from labcourse.check.answers import WrongAnswer, ask, formula
 from labcourse.check.side_effects import SETTINGS
 
 CHANGES = {  # by setting: how an answer may change it, and set it back
@@ -83,3 +83,36 @@ def test_an_answer_may_freeze_a_network_meanwhile_and_read_what_it_likes():
         return len(table.copy().to_numpy()) + len(table.query("a > 1"))
 
     assert ask(answer, nn.Linear(2, 2), table) == 3
+
+
+def added(numbers):
+    yield None, "Add them up."
+
+
+def test_an_answer_that_empties_its_input_does_not_spoil_it_for_the_next_one():
+    check = formula(sum, [([1, 2],)], lambda random: ([3, 4],))(added)
+    with pytest.raises(WrongAnswer, match="changed in place"):
+        check(lambda numbers: numbers.pop() + numbers.pop())
+    check(sum)
+
+
+def less(a, b):
+    yield a + b, "That is the sum."
+    yield a * b, "That is the product."
+    yield None, "Subtract."
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda a, b: a * b, "That is the product"),  # which the first case cannot tell from the sum
+        (lambda a, b: a + b, "That is the sum"),
+        (lambda a, b: a - b if a != 3 else 7, "Subtract"),  # right in the other cases, as no sum is
+        (lambda a, b: a + b if a == 2 else 1 / 0, "That is the sum"),  # what was wrong first comes first
+        (lambda a, b: "4", "a number is expected"),
+    ],
+)
+def test_the_mistake_that_explains_most_cases_is_named(answer, message):
+    check = formula(lambda a, b: a - b, [(2, 2), (3, 4), (5, 7)], lambda random: (1, 9))(less)
+    with pytest.raises(WrongAnswer, match=message):
+        check(answer)
