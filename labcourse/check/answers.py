@@ -13,13 +13,11 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from functools import wraps
-from inspect import signature
 from numbers import Real
 from random import Random
 from textwrap import shorten, wrap
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -191,7 +189,7 @@ def require_kind(got: object, expected: str, where: str = "") -> None:
     got_kind = kind(got)
     fitting = (hint for right, wrong, hint in LIKELY_REASONS if re.match(right, expected) and re.match(wrong, got_kind))
     text = f"{expected} is expected, not {got_kind}. {next(fitting, '')}".rstrip()
-    require(got_kind.startswith(expected), _with_case(text, where))
+    require(got_kind.startswith(expected), with_case(text, where))
 
 
 def expect(
@@ -215,118 +213,50 @@ def expect(
     Raises:
         WrongAnswer: with the message of the first mistake that fits, or `otherwise`.
     """
-    got = got if isinstance(right, Tensor) else _plain(got)
+    got = got if isinstance(right, Tensor) else plain(got)
     _require_same_kind(got, right, where)
-    if _same(got, right):
+    if same(got, right):
         return
     where = where and f"{_answer(got, right)}; {where}"
     for wrong, message in mistakes:
-        require(not _is_mistake(got, right, wrong), _with_case(message, where))
-    raise WrongAnswer(_with_case(otherwise, where))
+        require(not is_mistake(got, right, wrong), with_case(message, where))
+    raise WrongAnswer(with_case(otherwise, where))
 
 
-def _is_mistake(got: Any, right: Any, wrong: Any) -> bool:
-    return wrong(got, right) if callable(wrong) else _same(got, wrong) and not _same(right, wrong)
+def is_mistake(got: Any, right: Any, wrong: Any) -> bool:
+    """Whether this answer is the result of a likely mistake: a value that is not the right one, or a function."""
+    return wrong(got, right) if callable(wrong) else same(got, wrong) and not same(right, wrong)
 
 
-def _with_case(message: str, case: str) -> str:
+def with_case(message: str, case: str) -> str:
     """A message with the case in which it holds behind it, in so many characters that all can be read at a glance."""
     return f"{message} (Case: {shorten(case, max(80, 280 - len(message)), placeholder=' ...')})" if case else message
 
 
-Mistakes = Iterator[tuple[Any, str]]
-
-
-class _Tried(NamedTuple):
-    """What an answer returned for one case, and what `expect` is told of it."""
-
-    got: Any
-    right: Any
-    mistakes: list[tuple[Any, str]]
-    otherwise: str
-    where: str
-
-    def fits(self, place: int) -> bool:
-        """Whether somebody who makes the mistake at this place of the list gets what was returned."""
-        got = _plain(self.got)
-        try:
-            wrong, _ = self.mistakes[place]
-            return _same(got, self.right) or wrong(got, self.right) if callable(wrong) else _same(got, wrong)
-        except (TypeError, LookupError, AttributeError):  # of another kind
-            return False
-
-
-def formula(
-    right: Callable, usual: list[tuple], other: Callable[[Random], tuple], inputs: Callable[..., tuple] | None = None
-) -> Callable[[Callable[..., Mistakes]], Callable[..., None]]:
-    """Makes the check of an exercise whose answer gives a result for its arguments, and does nothing else.
-
-    The decorated function takes the arguments of a case. It yields the result of each likely mistake with its message,
-    as for `expect` and in one order for all cases, and finally None with the message for any other wrong answer. The
-    mistake is named that explains most of what the answer returned, if it explains half of the cases.
-
-    Args:
-        right: gives the right results.
-        usual: the arguments of each case.
-        other: draws those of the hidden test's cases.
-        inputs: makes what the answer is called with of a case, if that is not the case itself.
-    """
-
-    def decorate(mistakes: Callable[..., Mistakes]) -> Callable[..., None]:
-        @exercise()
-        @wraps(mistakes)
-        def check(answer: Callable) -> None:
-            given = cases(usual, other)
-            tried: list[_Tried] = []
-            failed: WrongAnswer | None = None
-            for turn, case in enumerate([*given, given[0]]):  # again at the end: an answer may have kept something
-                *wrong, (_, otherwise) = mistakes(*case)
-                pairs = zip(signature(mistakes).parameters, case, strict=True)
-                words = ", ".join(f"{name} {_shown(value)}" for name, value in pairs)
-                where = "called again, " * (turn == len(given)) + words
-                try:
-                    its = inputs(*case) if inputs else deepcopy(case)  # which an answer may change
-                    got = ask(answer, *its, if_it_fails=_with_case(otherwise, where))
-                except WrongAnswer as error:  # what it got wrong before comes first
-                    failed = error
-                    break
-                tried.append(_Tried(got, right(*case), wrong, otherwise, where))
-            for one in tried:
-                fits = [sum(t.fits(place) for t in tried) for place in range(len(one.mistakes))]
-                ranked = sorted(range(len(fits)), key=lambda place: -fits[place])
-                likely = [one.mistakes[place] for place in ranked if 2 * fits[place] >= len(tried)]
-                expect(one.got, one.right, likely, one.otherwise, one.where)
-            if failed:
-                raise failed
-
-        return check
-
-    return decorate
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers in place of tensors and arrays without dimensions, in a dict or tuple as well."""
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: plain(one) for key, one in value.items()}
     if isinstance(value, tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(plain, value))
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def _require_same_kind(got: Any, right: Any, where: str) -> None:
     if isinstance(right, Mapping) and isinstance(got, Mapping):
         for words, names in (("are missing", right.keys() - got.keys()), ("are too many", got.keys() - right.keys())):
-            require(not names, _with_case(f"these keys {words}: {', '.join(sorted(map(repr, names)))}.", where))
+            require(not names, with_case(f"these keys {words}: {', '.join(sorted(map(repr, names)))}.", where))
     require_kind(got, kind(right), where)
     for key in right if isinstance(right, Mapping) else range(len(right)) if isinstance(right, tuple) else ():
         _require_same_kind(got[key], right[key], f"{key!r}; {where}".removesuffix("; "))
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
+    """Whether two answers are equal, rounding apart. Of a dict, the keys of `b` count."""
     if isinstance(b, Mapping):
-        return all(_same(a[key], b[key]) for key in b)
+        return all(same(a[key], b[key]) for key in b)
     if isinstance(b, tuple):
-        return all(map(_same, a, b))
+        return all(map(same, a, b))
     if isinstance(a, Tensor):
         return a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5)
     return a == b if isinstance(b, str | set | range) else math.isclose(a, b, rel_tol=1e-6, abs_tol=0 if b else 1e-9)
@@ -334,17 +264,18 @@ def _same(a: Any, b: Any) -> bool:
 
 def _answer(got: Any, right: Any) -> str:
     if isinstance(right, Mapping):
-        return ", ".join(f"{key!r} is not {_shown(got[key])}" for key in right if not _same(got[key], right[key]))
-    return f"your answer is {_shown(got)}"
+        return ", ".join(f"{key!r} is not {shown(got[key])}" for key in right if not same(got[key], right[key]))
+    return f"your answer is {shown(got)}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """An input or an answer in a few words."""
     if isinstance(value, tuple | list):
-        return f"({', '.join(map(_shown, value))})"
+        return f"({', '.join(map(shown, value))})"
     if isinstance(value, DataFrame):
         table = value if isinstance(value.index, RangeIndex) else value.reset_index(names="row")
         rows = [table.columns, *table.itertuples(index=False)]
-        return "; ".join(" ".join(map(_shown, row)) for row in rows)
+        return "; ".join(" ".join(map(shown, row)) for row in rows)
     if isinstance(value, Tensor):
-        return _shown(value.tolist()) if value.dim() == 1 and len(value) < 5 else kind(value)
+        return shown(value.tolist()) if value.dim() == 1 and len(value) < 5 else kind(value)
     return f"{value:.6g}" if isinstance(value, Real) else str(value) or "nothing"

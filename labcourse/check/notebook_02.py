@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, guarded, kind, require, require_kind
+from labcourse.check.answers import drawn, exercise, expect, guarded, kind, require, require_kind
+from labcourse.check.formula import Mistakes, formula
 from labcourse.stand_ins import FakeGPU
 from labkit.measure.roofline import amdahl as right_amdahl
 from labkit.measure.timing import alternate as right_alternate

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pandas import DataFrame
 
-from labcourse.check.answers import Mistakes, ask, cases, exercise, expect, formula
+from labcourse.check.answers import ask, cases, exercise, expect
+from labcourse.check.formula import Mistakes, formula
 from labcourse.shipped import public_trace
 from labtrace.events import intervals
 from labtrace.events.gaps import find_gaps

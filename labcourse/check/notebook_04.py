@@ -13,7 +13,8 @@ from pandas import DataFrame
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, formula, guarded, kind, require
+from labcourse.check.answers import WrongAnswer, drawn, exercise, guarded, kind, require
+from labcourse.check.formula import Mistakes, formula
 from labcourse.check.networks import small_model
 from labcourse.figure_1 import figure_times, paper_figure
 from labcourse.races import RaceRecorder, record

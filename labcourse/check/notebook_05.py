@@ -10,7 +10,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from labcourse.check.answers import Mistakes, WrongAnswer, drawn, exercise, expect, formula, guarded, kind, require
+from labcourse.check.answers import WrongAnswer, drawn, exercise, expect, guarded, kind, require
+from labcourse.check.formula import Mistakes, formula
 from labcourse.check.networks import small_model
 from labcourse.stand_ins import fresh_memory, replay_side_by_side
 from labkit.models.cyclegan import Cycle, CycleGANStep

@@ -11,7 +11,8 @@ import torch
 from pandas import DataFrame
 from torch import Tensor, nn
 
-from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, guarded, require
+from labcourse.check.answers import drawn, exercise, expect, guarded, require
+from labcourse.check.formula import Mistakes, formula
 from labcourse.check.networks import small_model
 from labcourse.solutions import kept_bytes as right_kept
 from labcourse.solutions import limits as right_limits

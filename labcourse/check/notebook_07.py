@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, guarded, require
+from labcourse.check.answers import ask, drawn, exercise, expect, guarded, require
+from labcourse.check.formula import Mistakes, formula
 from labcourse.check.networks import compare_losses, compare_network, gradients
 from labkit.models import losses
 from labkit.models.deviation import DeviationGAN

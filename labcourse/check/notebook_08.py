@@ -10,7 +10,8 @@ import pandas
 import torch
 from torch import Tensor, nn
 
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, formula, guarded, require, require_kind
+from labcourse.check.answers import ask, drawn, exercise, guarded, require, require_kind
+from labcourse.check.formula import Mistakes, formula
 from labkit.measure.quality import within_spread as right_within
 from labkit.measure.roofline import flop_counter, roofline_seconds
 from labkit.measure.roofline import multiply_adds as right_multiply_adds

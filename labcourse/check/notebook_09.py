@@ -9,7 +9,7 @@ from statistics import median
 
 from pandas import DataFrame
 
-from labcourse.check.answers import Mistakes, formula
+from labcourse.check.formula import Mistakes, formula
 from labkit.measure.autotune import pick as right_pick
 from labkit.measure.compare import reach, speed_verdict
 from labkit.measure.timing import interval, ratios

@@ -14,7 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from labcourse.check.answers import Mistakes, ask, drawn, exercise, expect, formula, guarded, require, require_kind
+from labcourse.check.answers import ask, drawn, exercise, expect, guarded, require, require_kind
+from labcourse.check.formula import Mistakes, formula
 from labcourse.check.side_effects import FROZEN
 from labcourse.one_process import FAULTS, of_each, of_rank, several_ranks, train_with_fault
 from labkit.data.batches import positions as right_positions

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labcourse.check.answers import Mistakes, drawn, exercise, expect, formula, guarded, require
+from labcourse.check.answers import drawn, exercise, expect, guarded, require
+from labcourse.check.formula import Mistakes, formula
 from labcourse.solutions import best_interval as right_interval
 from labcourse.solutions import plan_to_buy as right_plan
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from labcourse.blocks import launch
-from labcourse.check.answers import Mistakes, WrongAnswer, cases, drawn, exercise, expect, formula, guarded, require
+from labcourse.check.answers import WrongAnswer, cases, drawn, exercise, expect, guarded, require
+from labcourse.check.formula import Mistakes, formula
 
 EMPTY = -777.0  # in results, before a kernel has written them
 Access = tuple[int, str, str]  # a program, a place, and "load", "store" or "atomic"

@@ -10,7 +10,8 @@ import torch
 from pandas import DataFrame
 from torch import nn
 
-from labcourse.check.answers import WrongAnswer, ask, formula
+from labcourse.check.answers import WrongAnswer, ask
+from labcourse.check.formula import formula
 from labcourse.check.side_effects import SETTINGS
 
 CHANGES = {  # by setting: how an answer may change it, and set it back
