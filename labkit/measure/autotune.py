@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from labkit.devices import OUT_OF_MEMORY
 from labkit.errors import LabkitError
 from labkit.measure.compare import compare
 from labkit.measure.record import Pair
-from labkit.measure.timing import synchronise
+from labkit.measure.timing import alternate, ratio, synchronise
 from labkit.models.model import Model
 from labkit.models.step import Step
 from labkit.stamp import stamp
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
 FILE = "speedups.json"  # in a run's folder
 SMALLEST = 64  # pixels on a side with which steps are compared
+FEWEST = 3  # rounds of a speed-up
+AT_THE_END = 45  # steps, about, of the first updates and the comparison of all that are chosen
+WORTH = 1.01  # times faster; below is as much noise
+RIGHT = ("faster", "no difference")  # verdicts of steps that compute the same, and are not slower
 COMPILES = 3  # times as long as the baseline's first two updates, or longer
 HOPELESS = 2  # times as long as the baseline's, in its second update
 
@@ -37,18 +42,19 @@ def autotune(
 ) -> tuple[list[str], list[str]]:
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
-    Each is added to those chosen so far, or takes the place of those that it excludes, and stays if it still computes
-    the same and the step gets faster. Those come first that are cheap to try, the fastest first, and those that compile
-    something come last. On a noisy machine it is enough that its own 95% interval lies above 1, and a line says so. If
-    nothing helps, nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU
-    with one thread the time is that of the process, in which other programs on its cores hardly show.
+    Each is added to those chosen so far, or takes the place of those that it excludes, and stays if the median over
+    some rounds in turn is faster. That is a best guess, which a noisy machine makes wrong by little. Those come first
+    that are cheap to try, the fastest first, and those that compile something come last. At the end all that are chosen
+    are compared with the baseline: if they compute something else, those that do so by themselves go. If nothing helps,
+    nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU with one thread
+    the time is that of the process, in which other programs on its cores hardly show.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
         batch: as in training, (B, 3, H, W) in [-1, 1].
-        rounds: measurements of each, at least 6.
+        rounds: the most measurements of each, at least 6.
         limit_s: how long it may take. If need be, it measures with a corner of the pictures, and leaves out what it has
-            no time to try; lines say both. What has begun is finished.
+            no time to try; lines say both. What has begun is finished, and so is the comparison at the end.
     """
     started = time.perf_counter()
     names, lines = candidates(make_model)
@@ -61,8 +67,7 @@ def autotune(
     def left() -> float:
         return limit_s - max(ranks.largest([time.perf_counter() - started]))
 
-    steps = 2 * 3 * (rounds + 6)  # of a comparison, twice that since the looks take time, too
-    batch = corner(maker()(), batch, limit_s / steps / max(1, len(names)), lines)
+    batch = corner(maker()(), batch, limit_s / (AT_THE_END + len(names) * 2 * (FEWEST + 2)), lines)
     before, usual = left(), seconds_of(maker()(), batch)
     cheap = COMPILES * (before - left())
     took: dict[str, float] = {}
@@ -75,29 +80,43 @@ def autotune(
             lines.append(f"{name}: left out, does not run: {error}")
         costs[name] = before - left()
     chosen: list[str] = []
-    longest = 0.0
-    for name in sorted(took, key=lambda name: (costs[name] > cheap, took[name])):
-        before = left()
+    current = maker()()
+    waiting = sorted(took, key=lambda name: (costs[name] > cheap, took[name]))
+    while waiting:
+        name = waiting.pop(0)
         if took[name] > HOPELESS * usual:
             lines.append(f"{name}: left out, slower: its second update took {took[name] / usual:.1f} times as long")
             continue
-        if longest > before:
+        turns = int((left() - AT_THE_END * usual) / (1 + len(waiting)) / (usual + took[name])) - 1
+        if turns < FEWEST:
             lines.append(f"{name}: not tried, since {limit_s:g} s are over: choose it by name if it should be used")
             continue
         rest = [one for one in chosen if one not in excluded(name)]
-        makers = {"without": maker(*chosen), "with": maker(*rest, name)}
-        row = compare(makers, batch, rounds, clock=clock, limit_s=before / len(took)).loc["with"]
-        longest = max(longest, before - left())
+        step = maker(*rest, name)()
+        calls = {"without": partial(current, *batch), "with": partial(step, *batch)}
+        seconds = alternate(calls, min(turns, rounds), warmup=1, clock=clock)
+        times = ratio(seconds["without"], seconds["with"])
         gone = [one for one in chosen if one not in rest]
         where = f"in the place of {', '.join(gone)}, " if gone else ""
         where += f"on top of {', '.join(rest) or 'the baseline'}"
-        sure = row["verdict"] == "faster"
-        if sure or (row["verdict"] == "no difference" and row["times_faster_low"] > 1):
-            doubt = "" if sure else "probably faster, though this machine is too noisy to tell, "
-            lines.append(f"{name}: chosen, {doubt}{where}: {row['why']}")
-            chosen = [*rest, name]
-        else:
-            lines.append(f"{name}: left out, {row['verdict']} {where}: {row['why']}")
+        lines.append(f"{name}: {'chosen' if times > WORTH else 'left out'}, {times:.2f} times as fast {where}")
+        if times > WORTH:
+            chosen, current = [*rest, name], step
+    del current
+
+    def against_the_baseline(*names: str) -> pandas.Series:
+        return compare(
+            {"baseline": maker(), "chosen": maker(*names)}, batch, max(6, rounds), clock=clock, limit_s=0
+        ).loc["chosen"]
+
+    if chosen:
+        row = against_the_baseline(*chosen)
+        if row["verdict"] not in RIGHT:
+            of_each = {one: against_the_baseline(one) for one in chosen}
+            wrong = {one: row for one, row in of_each.items() if row["verdict"] not in RIGHT}
+            lines += [f"{one}: left out after all, {row['verdict']}: {row['why']}" for one, row in wrong.items()]
+            chosen = [one for one in chosen if wrong and one not in wrong]
+        lines.append(f"all together: {row['verdict']}, {row['why']}")
     return chosen, lines
 
 

@@ -12,16 +12,23 @@ from labkit.measure import autotune as choosing
 
 @pytest.fixture
 def tried(monkeypatch):
-    """A function that sets how long steps take with each speed-up, alone, and what it gains; the stacks compared."""
+    """A function that sets how long steps take with each speed-up, alone, and what it gains; the stacks timed."""
 
-    def gaining(took, **gains):
+    def gaining(took, wrong=(), **gains):
         stacks = []
 
-        def compare(makers, batch, rounds, clock, limit_s):
-            stacks.append([one.name for one in type(makers["with"]()).__mro__ if "name" in vars(one)])
-            verdict, low = gains[max(stacks[-1], key=[*gains].index)]
-            return pandas.DataFrame({"verdict": verdict, "why": "why", "times_faster_low": low}, index=["with"])
+        def of(step):
+            return [one.name for one in type(step).__mro__ if "name" in vars(one)]
 
+        def alternate(calls, rounds, warmup, clock):
+            stacks.append(of(calls["with"].func))
+            return {"without": [gains[max(stacks[-1], key=[*gains].index)]], "with": [1.0]}
+
+        def compare(makers, batch, rounds, clock, limit_s):
+            verdict = "not equivalent" if {*wrong} & {*of(makers["chosen"]())} else "faster"
+            return pandas.DataFrame({"verdict": verdict, "why": "why"}, index=["chosen"])
+
+        monkeypatch.setattr(choosing, "alternate", alternate)
         monkeypatch.setattr(choosing, "compare", compare)
         monkeypatch.setattr(choosing, "candidates", lambda make: ([*took], []))
         monkeypatch.setattr(choosing, "seconds_of", lambda step, batch: took.get(getattr(type(step), "name", ""), 1.0))
@@ -31,24 +38,35 @@ def tried(monkeypatch):
 
 
 def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, tried):
-    took, same = {"bf16": 0.5, "batched": 0.6, "fused_adam": 0.7, "out_of_place": 2.5}, "no difference"
-    stacks = tried(took, bf16=("faster", 1.4), batched=(same, 1.01), fused_adam=(same, 0.99))
+    stacks = tried(
+        {"bf16": 0.5, "batched": 0.6, "fused_adam": 0.7, "out_of_place": 2.5}, bf16=1.4, batched=1.02, fused_adam=0.9
+    )
     names, said = labkit.autotune(tiny, batch())
     assert names == ["bf16", "batched"]
     assert [set(stack) for stack in stacks] == [{"bf16"}, {"bf16", "batched"}, {"bf16", "batched", "fused_adam"}]
     told = dict(line.split(": ", 1) for line in said)
-    assert told["bf16"] == "chosen, on top of the baseline: why" and "too noisy to tell" in told["batched"]
-    assert told["fused_adam"].startswith("left out, no difference on top of bf16, batched: ")
+    assert told["bf16"] == "chosen, 1.40 times as fast on top of the baseline"
+    assert told["fused_adam"] == "left out, 0.90 times as fast on top of bf16, batched"
     assert told["out_of_place"] == "left out, slower: its second update took 2.5 times as long"
+    assert told["all together"] == "faster, why"
+
+
+@pytest.mark.parametrize("wrong, left", [(["bf16"], ["batched"]), (["batched", "bf16"], []), ([], ["bf16", "batched"])])
+def test_what_computes_something_else_goes_at_the_end(tiny, batch, tried, wrong, left):
+    tried({"bf16": 0.5, "batched": 0.6}, wrong, bf16=1.4, batched=1.1)
+    names, said = labkit.autotune(tiny, batch())
+    assert names == left
+    assert {f"{name}: left out after all, not equivalent: why" for name in wrong} <= {*said}
 
 
 def test_when_the_time_is_over_it_chooses_from_what_it_has(tiny, batch, monkeypatch, tried):
-    seconds = iter([*[0.0] * 8, *[40.0] * 9])  # the first comparison takes 40 of 60
+    seconds = iter([*[0.0] * 8, *[40.0] * 9])  # the first one's rounds take 40 of 60
     monkeypatch.setattr(choosing.time, "perf_counter", lambda: next(seconds))
-    stacks = tried({"bf16": 1.0, "batched": 1.0}, bf16=("faster", 1.4))
+    stacks = tried({"bf16": 1.0, "batched": 1.0}, bf16=1.4)
+    monkeypatch.setattr(choosing, "AT_THE_END", 15)
     names, said = labkit.autotune(tiny, batch(), limit_s=60)
     assert names == ["bf16"] and len(stacks) == 1
-    assert said[-1].startswith("batched: not tried, since 60 s are over")
+    assert said[-2].startswith("batched: not tried, since 60 s are over")
 
 
 def test_what_batch_norm_rules_out_is_not_tried(tiny):
@@ -84,7 +102,7 @@ def test_a_run_keeps_the_choice_of_its_beginning(tiny, batch, monkeypatch, tmp_p
 
 def test_what_is_cheap_comes_first_and_what_excludes_it_may_take_its_place(tiny, batch, monkeypatch, tried):
     took, clock = {"compile": 0.4, "out_of_place": 0.9, "fused_adam": 0.8}, [0.0]
-    stacks = tried(took, fused_adam=("faster", 1.1), out_of_place=("faster", 1.2), compile=("faster", 1.3))
+    stacks = tried(took, fused_adam=1.1, out_of_place=1.2, compile=1.3)
     seconds_of = choosing.seconds_of
 
     def later(step, batch):
@@ -95,7 +113,7 @@ def test_what_is_cheap_comes_first_and_what_excludes_it_may_take_its_place(tiny,
     monkeypatch.setattr(choosing.time, "perf_counter", lambda: clock[0])
     names, said = labkit.autotune(tiny, batch())
     assert [len(stack) for stack in stacks] == [1, 2, 2] and names == ["fused_adam", "compile"]
-    assert said[-1] == "compile: chosen, in the place of out_of_place, on top of fused_adam: why"
+    assert said[-2] == "compile: chosen, 1.30 times as fast in the place of out_of_place, on top of fused_adam"
 
 
 # ---- of a comparison, the fastest that computes the same and fits into the memory
