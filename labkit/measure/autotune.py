@@ -80,7 +80,8 @@ def autotune(
             lines.append(f"{name}: left out, does not run: {error}")
         costs[name] = before - left()
     chosen: list[str] = []
-    current = maker()()
+    calls: dict[str, partial] = {}
+    current = step = maker()()
     waiting = sorted(took, key=lambda name: (costs[name] > cheap, took[name]))
     while waiting:
         name = waiting.pop(0)
@@ -92,31 +93,33 @@ def autotune(
             lines.append(f"{name}: not tried, since {limit_s:g} s are over: choose it by name if it should be used")
             continue
         rest = [one for one in chosen if one not in excluded(name)]
-        step = maker(*rest, name)()
-        calls = {"without": partial(current, *batch), "with": partial(step, *batch)}
-        seconds = alternate(calls, min(turns, rounds), warmup=1, clock=clock)
-        times = ratio(seconds["without"], seconds["with"])
-        gone = [one for one in chosen if one not in rest]
-        where = f"in the place of {', '.join(gone)}, " if gone else ""
+        where = "".join(f"in the place of {one}, " for one in chosen if one not in rest)
         where += f"on top of {', '.join(rest) or 'the baseline'}"
+        try:
+            step = maker(*rest, name)()
+            calls = {"without": partial(current, *batch), "with": partial(step, *batch)}
+            seconds = alternate(calls, min(turns, rounds), warmup=1, clock=clock)
+        except (LabkitError, *OUT_OF_MEMORY) as error:
+            lines.append(f"{name}: left out, does not run {where}: {error}")
+            continue
+        times = ratio(seconds["without"], seconds["with"])
         lines.append(f"{name}: {'chosen' if times > WORTH else 'left out'}, {times:.2f} times as fast {where}")
         if times > WORTH:
             chosen, current = [*rest, name], step
-    del current
+    del current, step, calls  # their memory
 
-    def against_the_baseline(*names: str) -> pandas.Series:
-        return compare(
-            {"baseline": maker(), "chosen": maker(*names)}, batch, max(6, rounds), clock=clock, limit_s=0
-        ).loc["chosen"]
+    def judged(*names: str) -> pandas.Series:
+        steps = {"baseline": maker(), "chosen": maker(*names)}
+        return compare(steps, batch, max(6, rounds), clock=clock, limit_s=0).loc["chosen"]
 
     if chosen:
-        row = against_the_baseline(*chosen)
+        row = judged(*chosen)
+        lines.append(f"all together: {row['verdict']}, {row['why']}")
         if row["verdict"] not in RIGHT:
-            of_each = {one: against_the_baseline(one) for one in chosen}
+            of_each = {one: judged(one) for one in chosen}
             wrong = {one: row for one, row in of_each.items() if row["verdict"] not in RIGHT}
             lines += [f"{one}: left out after all, {row['verdict']}: {row['why']}" for one, row in wrong.items()]
             chosen = [one for one in chosen if wrong and one not in wrong]
-        lines.append(f"all together: {row['verdict']}, {row['why']}")
     return chosen, lines
 
 

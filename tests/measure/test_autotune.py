@@ -5,6 +5,7 @@ import math
 
 import pandas
 import pytest
+import torch
 
 import labkit
 from labkit.measure import autotune as choosing
@@ -57,6 +58,19 @@ def test_what_computes_something_else_goes_at_the_end(tiny, batch, tried, wrong,
     names, said = labkit.autotune(tiny, batch())
     assert names == left
     assert {f"{name}: left out after all, not equivalent: why" for name in wrong} <= {*said}
+
+
+def test_a_stack_that_does_not_run_is_left_out(tiny, batch, monkeypatch, tried):
+    tried({"bf16": 0.5, "batched": 0.6}, bf16=1.4)
+
+    def alternate(calls, rounds, warmup, clock):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(choosing, "alternate", alternate)
+    names, said = labkit.autotune(tiny, batch())
+    assert names == [] and said == [
+        f"{name}: left out, does not run on top of the baseline: out of memory" for name in ("bf16", "batched")
+    ]
 
 
 def test_when_the_time_is_over_it_chooses_from_what_it_has(tiny, batch, monkeypatch, tried):
