@@ -20,6 +20,17 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 AUTOCAST = ("cpu", "cuda")  # devices
+
+
+def _autocast(device: str) -> tuple[bool, torch.dtype]:
+    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+
+def _set_autocast(device: str, before: tuple[bool, torch.dtype]) -> None:
+    torch.set_autocast_enabled(device, before[0])
+    torch.set_autocast_dtype(device, before[1])
+
+
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # how each is read and set
     "PyTorch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "PyTorch's default device": (
@@ -28,10 +39,10 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {  # how e
     ),
     "PyTorch's number of threads": (torch.get_num_threads, torch.set_num_threads),
     "gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "autocast": (
-        lambda: [*map(torch.is_autocast_enabled, AUTOCAST)],
-        lambda on: [*map(torch.set_autocast_enabled, AUTOCAST, on)],
-    ),
+    "autocast": (lambda: [*map(_autocast, AUTOCAST)], lambda before: [*map(_set_autocast, AUTOCAST, before)]),
+    "PyTorch's precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "deterministic algorithms": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "what NumPy does on errors": (np.geterr, lambda before: np.seterr(**before)),
     "Python's garbage collector": (gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
     "the working directory": (os.getcwd, os.chdir),
 }

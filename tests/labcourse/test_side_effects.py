@@ -20,10 +20,13 @@ CHANGES = {  # by setting: how an answer may change it, and set it back
     "PyTorch's number of threads": ("torch.set_num_threads(before + 1)", "torch.set_num_threads(before)"),
     "gradient mode": ("torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)"),
     "autocast": ("torch.set_autocast_enabled('cuda', True)", "torch.set_autocast_enabled('cuda', False)"),
+    "PyTorch's precision": tuple(f"torch.set_float32_matmul_precision('{one}')" for one in ("medium", "highest")),
+    "deterministic algorithms": tuple(f"torch.use_deterministic_algorithms({on})" for on in (True, False)),
+    "what NumPy does on errors": ("old = np.seterr(all='raise')", "np.seterr(**old)"),
     "Python's garbage collector": ("gc.disable()", "gc.enable()"),
     "the working directory": ("os.chdir('/')", "os.chdir(there)"),
 }
-FOUND = {"gc": gc, "os": os, "torch": torch, "before": torch.get_num_threads(), "there": os.getcwd()}
+FOUND = {"gc": gc, "np": np, "os": os, "torch": torch, "before": torch.get_num_threads(), "there": os.getcwd()}
 
 
 def settings():
