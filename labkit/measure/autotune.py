@@ -32,6 +32,7 @@ SMALLEST = 64  # pixels on a side with which steps are compared
 FEWEST = 3  # rounds of a speed-up
 AT_THE_END = 45  # steps, about, of the first updates and the comparison of all that are chosen
 WORTH = 1.01  # times faster; below is as much noise
+CLOSE = 0.97  # below, it is slower
 RIGHT = ("faster", "no difference")  # verdicts of steps that compute the same, and are not slower
 COMPILES = 3  # times as long as the baseline's first two updates, or longer
 HOPELESS = 2  # times as long as the baseline's, in its second update
@@ -80,6 +81,7 @@ def autotune(
             lines.append(f"{name}: left out, does not run: {error}")
         costs[name] = before - left()
     chosen: list[str] = []
+    close: list[str] = []  # these get a second try, on top of what is chosen by then
     calls: dict[str, partial] = {}
     current = step = maker()()
     waiting = sorted(took, key=lambda name: (costs[name] > cheap, took[name]))
@@ -106,6 +108,9 @@ def autotune(
         lines.append(f"{name}: {'chosen' if times > WORTH else 'left out'}, {times:.2f} times as fast {where}")
         if times > WORTH:
             chosen, current = [*rest, name], step
+        elif times > CLOSE and name not in close:
+            close.append(name)
+            waiting.append(name)
     del current, step, calls  # their memory
 
     def judged(*names: str) -> pandas.Series:

@@ -60,6 +60,13 @@ def test_what_computes_something_else_goes_at_the_end(tiny, batch, tried, wrong,
     assert {f"{name}: left out after all, not equivalent: why" for name in wrong} <= {*said}
 
 
+def test_a_close_call_gets_a_second_try(tiny, batch, tried):
+    stacks = tried({"bf16": 0.5, "batched": 0.6}, bf16=1.0, batched=1.4)
+    names, said = labkit.autotune(tiny, batch())
+    assert [set(stack) for stack in stacks] == [{"bf16"}, {"batched"}, {"bf16", "batched"}]
+    assert names == ["batched", "bf16"] and said[0] == "bf16: left out, 1.00 times as fast on top of the baseline"
+
+
 def test_a_stack_that_does_not_run_is_left_out(tiny, batch, monkeypatch, tried):
     tried({"bf16": 0.5, "batched": 0.6}, bf16=1.4)
 
