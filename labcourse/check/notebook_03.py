@@ -214,6 +214,8 @@ def _recorded(steps: int, kernels: tuple[Kernel, ...], marked: bool) -> TraceAna
             events.append(host | {"cat": "user_annotation", "name": name, "ts": at, "dur": 990})
             on_gpu = gpu | {"cat": "gpu_user_annotation", "name": name, "ts": at + begin, "dur": 900, "tid": stream}
             events += [on_gpu] * marked
+            before = host | {"cat": "cpu_op", "name": "aten::empty", "dur": 0.1}
+            events += [before | {"ts": at + 0.2 * place} for place in range(8)]
         call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": at + begin - 8, "dur": 5, "args": link}
         work = {"cat": "kernel", "name": "gemm", "ts": at + begin, "dur": end - begin, "tid": stream}
         events += [host | call, gpu | work | {"args": link | {"stream": stream, "device": 0}}]
