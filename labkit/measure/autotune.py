@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 
 FILE = "speedups.json"  # in a run's folder
 SMALLEST = 64  # pixels on a side with which steps are compared
-FEWEST = 3  # rounds of a speed-up
-AT_THE_END = 45  # steps, about, of the first updates and the comparison of all that are chosen
-WORTH = 1.01  # times faster; below is as much noise
-CLOSE = 0.97  # below, it is slower
-RIGHT = ("faster", "no difference")  # verdicts of steps that compute the same, and are not slower
+FEWEST = 2  # rounds of a speed-up
+CLOSE = 0.97  # times as fast; below, a speed-up is surely none
+LAST_STEPS, LAST_SHARE = 45, 0.1  # of the comparison at the end: its steps, about, and its part of the time
+WRONG = ("not equivalent", "another model", "does not run", "out of memory")
 COMPILES = 3  # times as long as the baseline's first two updates, or longer
 HOPELESS = 2  # times as long as the baseline's, in its second update
 
@@ -44,10 +43,10 @@ def autotune(
     """The speed-ups that make a step of this model faster on this device, and a line of reasons for each.
 
     Each is added to those chosen so far, or takes the place of those that it excludes, and stays if the median over
-    some rounds in turn is faster. That is a best guess, which a noisy machine makes wrong by little. Those come first
-    that are cheap to try, the fastest first, and those that compile something come last. At the end all that are chosen
-    are compared with the baseline: if they compute something else, those that do so by themselves go. If nothing helps,
-    nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU with one thread
+    some rounds in turn is faster. That is a best guess, and where a noisy machine makes it wrong, little is lost. Those
+    come first that are cheap to try, the fastest first, and those that compile something come last. At the end all that
+    are chosen are compared with the baseline, on small pictures: if they compute something else, those that do so by
+    themselves go. If nothing helps, nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU with one thread
     the time is that of the process, in which other programs on its cores hardly show.
 
     Args:
@@ -68,7 +67,7 @@ def autotune(
     def left() -> float:
         return limit_s - max(ranks.largest([time.perf_counter() - started]))
 
-    batch = corner(maker()(), batch, limit_s / (AT_THE_END + len(names) * 2 * (FEWEST + 2)), lines)
+    batch = corner(maker()(), batch, limit_s / (4 + len(names) * 2 * (FEWEST + 2)), lines)
     before, usual = left(), seconds_of(maker()(), batch)
     cheap = COMPILES * (before - left())
     took: dict[str, float] = {}
@@ -90,7 +89,7 @@ def autotune(
         if took[name] > HOPELESS * usual:
             lines.append(f"{name}: left out, slower: its second update took {took[name] / usual:.1f} times as long")
             continue
-        turns = int((left() - AT_THE_END * usual) / (1 + len(waiting)) / (usual + took[name])) - 1
+        turns = int((left() - LAST_SHARE * limit_s) / (1 + len(waiting)) / (usual + took[name])) - 1
         if turns < FEWEST:
             lines.append(f"{name}: not tried, since {limit_s:g} s are over: choose it by name if it should be used")
             continue
@@ -105,26 +104,27 @@ def autotune(
             lines.append(f"{name}: left out, does not run {where}: {error}")
             continue
         times = ratio(seconds["without"], seconds["with"])
-        lines.append(f"{name}: {'chosen' if times > WORTH else 'left out'}, {times:.2f} times as fast {where}")
-        if times > WORTH:
+        lines.append(f"{name}: {'chosen' if times > 1 else 'left out'}, {times:.2f} times as fast {where}")
+        if times > 1:
             chosen, current = [*rest, name], step
         elif times > CLOSE and name not in close:
             close.append(name)
             waiting.append(name)
     del current, step, calls  # their memory
 
+    small = corner(maker()(), batch, LAST_SHARE * limit_s / LAST_STEPS, [])
+
     def judged(*names: str) -> pandas.Series:
         steps = {"baseline": maker(), "chosen": maker(*names)}
-        return compare(steps, batch, max(6, rounds), clock=clock, limit_s=0).loc["chosen"]
+        return compare(steps, small, rounds=6, limit_s=0).loc["chosen"]
 
-    if chosen:
-        row = judged(*chosen)
-        lines.append(f"all together: {row['verdict']}, {row['why']}")
-        if row["verdict"] not in RIGHT:
-            of_each = {one: judged(one) for one in chosen}
-            wrong = {one: row for one, row in of_each.items() if row["verdict"] not in RIGHT}
-            lines += [f"{one}: left out after all, {row['verdict']}: {row['why']}" for one, row in wrong.items()]
-            chosen = [one for one in chosen if wrong and one not in wrong]
+    if chosen and judged(*chosen)["verdict"] in WRONG:
+        of_each = {one: judged(one) for one in chosen}
+        wrong = {one: row for one, row in of_each.items() if row["verdict"] in WRONG}
+        lines += [f"{one}: left out after all, {row['verdict']}: {row['why']}" for one, row in wrong.items()]
+        if not wrong:
+            lines.append(f"{', '.join(chosen)}: left out after all, they compute something else together")
+        chosen = [one for one in chosen if wrong and one not in wrong]
     return chosen, lines
 
 

@@ -25,7 +25,7 @@ def tried(monkeypatch):
             stacks.append(of(calls["with"].func))
             return {"without": [gains[max(stacks[-1], key=[*gains].index)]], "with": [1.0]}
 
-        def compare(makers, batch, rounds, clock, limit_s):
+        def compare(makers, batch, rounds, limit_s):
             verdict = "not equivalent" if {*wrong} & {*of(makers["chosen"]())} else "faster"
             return pandas.DataFrame({"verdict": verdict, "why": "why"}, index=["chosen"])
 
@@ -49,7 +49,6 @@ def test_speedups_are_stacked_as_long_as_they_help(tiny, batch, tried):
     assert told["bf16"] == "chosen, 1.40 times as fast on top of the baseline"
     assert told["fused_adam"] == "left out, 0.90 times as fast on top of bf16, batched"
     assert told["out_of_place"] == "left out, slower: its second update took 2.5 times as long"
-    assert told["all together"] == "faster, why"
 
 
 @pytest.mark.parametrize("wrong, left", [(["bf16"], ["batched"]), (["batched", "bf16"], []), ([], ["bf16", "batched"])])
@@ -81,13 +80,12 @@ def test_a_stack_that_does_not_run_is_left_out(tiny, batch, monkeypatch, tried):
 
 
 def test_when_the_time_is_over_it_chooses_from_what_it_has(tiny, batch, monkeypatch, tried):
-    seconds = iter([*[0.0] * 8, *[40.0] * 9])  # the first one's rounds take 40 of 60
+    seconds = iter([*[0.0] * 8, *[55.0] * 9])  # the first one's rounds take 55 of 60
     monkeypatch.setattr(choosing.time, "perf_counter", lambda: next(seconds))
     stacks = tried({"bf16": 1.0, "batched": 1.0}, bf16=1.4)
-    monkeypatch.setattr(choosing, "AT_THE_END", 15)
     names, said = labkit.autotune(tiny, batch(), limit_s=60)
     assert names == ["bf16"] and len(stacks) == 1
-    assert said[-2].startswith("batched: not tried, since 60 s are over")
+    assert said[-1].startswith("batched: not tried, since 60 s are over")
 
 
 def test_what_batch_norm_rules_out_is_not_tried(tiny):
@@ -134,7 +132,7 @@ def test_what_is_cheap_comes_first_and_what_excludes_it_may_take_its_place(tiny,
     monkeypatch.setattr(choosing.time, "perf_counter", lambda: clock[0])
     names, said = labkit.autotune(tiny, batch())
     assert [len(stack) for stack in stacks] == [1, 2, 2] and names == ["fused_adam", "compile"]
-    assert said[-2] == "compile: chosen, 1.30 times as fast in the place of out_of_place, on top of fused_adam"
+    assert said[-1] == "compile: chosen, 1.30 times as fast in the place of out_of_place, on top of fused_adam"
 
 
 # ---- of a comparison, the fastest that computes the same and fits into the memory
