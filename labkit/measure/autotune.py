@@ -46,8 +46,8 @@ def autotune(
     some rounds in turn is faster. That is a best guess, and where a noisy machine makes it wrong, little is lost. Those
     come first that are cheap to try, the fastest first, and those that compile something come last. At the end all that
     are chosen are compared with the baseline, on small pictures: if they compute something else, those that do so by
-    themselves go. If nothing helps, nothing is chosen. Several ranks try and choose the same, each on its part of the batch. On a CPU with one thread
-    the time is that of the process, in which other programs on its cores hardly show.
+    themselves go. If nothing helps, nothing is chosen. Several ranks try and choose the same, each on its part of the
+    batch. On a CPU with one thread the time is that of the process, in which other programs on its cores hardly show.
 
     Args:
         make_model: makes the model, on its device. It is called for every step that is tried.
