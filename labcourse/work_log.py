@@ -1,14 +1,12 @@
-"""The log of a project: one line for each attempt, as a table and as a curve."""
+"""The log of a project: one line for each attempt, as a table."""
 
 from __future__ import annotations
 
 from numbers import Real
 
 import pandas
-import plotly.graph_objects as go
 
 from labkit.errors import LabkitError
-from labtrace.show.style import COLOURS, WALL
 
 
 class WorkLog:
@@ -66,15 +64,3 @@ class WorkLog:
         faster = (ran.iloc[0] if len(ran) else float("nan")) / seconds
         table.insert(3, "times faster", faster.round(2))
         return table
-
-    def figure(self) -> go.Figure:
-        """The seconds of each attempt, and the best so far."""
-        seconds = self.table()["seconds"].astype(float).dropna() if self.attempts else pandas.Series(dtype=float)
-        figure = go.Figure()
-        figure.add_scatter(x=seconds.index, y=seconds, mode="markers", name="attempt", marker_color=WALL)
-        best = dict(mode="lines", name="best so far", line=dict(shape="hv", color=COLOURS["G"]))
-        figure.add_scatter(x=seconds.index, y=seconds.cummin(), **best)
-        axes = dict(xaxis=dict(title="attempt", dtick=1), yaxis=dict(title="seconds", rangemode="tozero"))
-        figure.update_layout(height=320, title="Seconds by attempt", **axes)
-        told = ", ".join(f"attempt {number}: {value:.3g} s" for number, value in seconds.items())
-        return figure.update_layout(meta=dict(text=f"Seconds by attempt. {told or 'None so far.'}"))

@@ -130,8 +130,12 @@ def fake_pool(answer: type) -> None:
     early = next((pool[:size] for pool in [*pools, long] if pool[:size] != [*range(size)]), None)
     old = [fake != new for new, fake in enumerate(long)][size:]
     share, again = sum(old) / len(old), sum(map(operator.eq, old, old[1:])) / len(old[1:])
+    shared = any(fake > place and fake % 1 == 0 for place, fake in enumerate(early or []))
+    require(not shared, "A new pool shows pictures of another one: make the list in __init__, not in the class.")
     require(not early, f"A pool of {size} shows {early} first: until it is full, each new fake should be shown.")
-    tossed = f"{share:.0%} of the fakes are older ones, not half: are new ones kept, and is the coin tossed?"
+    tossed = (
+        f"{share:.0%} of the fakes are older ones, not half: is a coin tossed, and an old one out before the new one?"
+    )
     require(0.45 < share < 0.55, tossed)
     coin = any(pool[size] != pools[0][size] for pool in pools) or all(pool == pools[0] for pool in pools)
     require(coin, f"Call {size + 1} shows fake {pools[0][size]:g} always, with no coin: is the pool full with {size}?")

@@ -47,6 +47,7 @@ def busy_share(kernel_s: float, kernels: int, launch_s: float) -> Mistakes:
     took, longer = work / right, max(kernel_s, launch_s)
     yield kernel_s / launch_s, "That is the time of the launches alone: synchronise before you read the clock again."
     yield (lambda got, _: got >= 1), "A GPU cannot work for longer than the time: synchronise before the clock is read."
+    yield work / (work + min(kernel_s, launch_s)), "That is one long kernel: launch `kernels` short ones."
     yield 1 - right, "That is the share for which it is idle."
     yield right / kernels, "That is the work of one kernel: there are `kernels` of them."
     yield kernel_s / (kernel_s + launch_s), "Synchronise after the last launch only: it makes the host wait each time."

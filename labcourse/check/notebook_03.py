@@ -116,6 +116,13 @@ def idle_by_cause(launched: np.ndarray, begin: np.ndarray, end: np.ndarray) -> M
     yield _total(us, short_first), "Ask for the launch first: a short gap is the host's, too, if the launch was late."
     yield _total(us, by_length), "Each is launched before it begins. Had its launch begun when the *gap* began?"
     yield _adds_up_to(us.sum() + min(begin)), "Wall time begins with the first kernel: no gap before it counts."
+    unsorted = _gaps(launched, np.sort(begin), end[order])
+    yield (
+        _total(unsorted["us"], unsorted["cause"].to_numpy()),
+        "Sort `launched` with begin and end: it is by kernel, too.",
+    )
+    up_to_30 = np.where(late, "host_wait", np.where(us <= 30, "kernel_wait", "other"))
+    yield _total(us, up_to_30), "A gap of exactly 30 us is no kernel's wait any more: below 30."
     gaps_found = "All gaps are there, and some are under another cause. Was the launch late? Otherwise 30 us decide."
     yield _adds_up_to(us.sum()), gaps_found
     yield _adds_up_to(since[since > 0].sum()), INSIDE
@@ -256,6 +263,8 @@ def idle_per_step(steps: int, kernels: tuple[Kernel, ...], marked: bool) -> Mist
     kept = "A step counts if HTA kept more than half as many of its kernels as of the step with the most."
     yield us / len(analysis.get_profiler_steps()), f"You counted each step that HTA lists. {kept}"
     yield us / steps, f"You counted all recorded steps. {kept}"
+    one_less = len(analysis.get_profiler_steps()) - 1
+    yield us / max(1, one_less), f"One step less than HTA lists is not always right. {kept}"
     yield us, "That is the idle time of all steps that HTA kept: divide by how many these are."
     of_streams = analysis.get_idle_time_breakdown(visualize=False)[0]["idle_time"].sum()
     yield of_streams / whole, "The streams' idle times do not add up: while one is idle, another is busy."
@@ -271,6 +280,7 @@ def stream_empty(answer: Callable[[], float]) -> None:
     begins, took = gaps["begin_us"].to_numpy() / 1e3, gaps["us"].to_numpy() / 1e3
     found = {begins[0] + took[0]: "There the next kernel begins, and the gap ends.", took[0]: "That is how long it is."}
     found |= dict.fromkeys(begins[1:], "That is the gap of a later step.") | {1e3 * begins[0]: "Give milliseconds."}
+    found |= {begins[0] - 170: "Count from the first event, and not from where the view begins: the axis says so."}
     mistakes = [(lambda got, _, wrong=wrong: abs(got - wrong) < 1, message) for wrong, message in found.items()]
     otherwise = "Zoom into stream 7 until you see single kernels. Where does the last one before the gap end?"
     got = ask(answer)

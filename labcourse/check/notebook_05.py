@@ -32,6 +32,7 @@ def estimate(launches: float, host_us: float, busy_us: float) -> Mistakes:
     """Checks ``answer(launches, host_us, busy_us)``: the microseconds of a step and the GPU's idle share."""
     host = launches * host_us
     yield (host + busy_us,), "Host and GPU do not take turns: while the GPU works, the host launches the next kernels."
+    yield (host,), "The step is not over before the GPU is: take the longer of the two."
     yield (min(host, busy_us),), "The step is over when both are done: take the longer of the two."
     step, idle = _right_estimate(launches, host_us, busy_us)
     yield (step, 1 - idle), "That is the share in which the GPU works: the idle share is what is left of 1."

@@ -33,6 +33,10 @@ def limits(exponent_bits: int, mantissa_bits: int) -> Mistakes:
     yield (lambda got, _: got["max"] >= most), "The highest exponent is kept for inf and nan."
     yield {"tiny": right["tiny"] / 2}, "The lowest exponent of all is kept for zero and subnormals."
     yield {"max": most / (3 - 1.5 * right["eps"])}, "With the largest exponent, all bits of the mantissa can be 1."
+    yield (
+        {"smallest": right["smallest"] / 2},
+        "Subnormals have the exponent of `tiny`, not one less: the last bit of that.",
+    )
     yield None, "Largest: the highest normal exponent, all bits 1. Smallest: the lowest one, the last bit alone."
 
 

@@ -39,6 +39,10 @@ def step_cost(passes: Numbers, gflop: Numbers) -> Mistakes:
     yield right / 3, "Those are the forward passes alone: each is followed by a backward pass."
     yield right * 2 / 3, "A backward pass costs two forward passes: with its forward pass, that is three."
     yield 3 * sum(gflop[kind] for kind in passes), "That is one pass of each kind: how often does each of them run?"
+    in_order = sum(times * cost for times, cost in zip(passes.values(), gflop.values(), strict=False))
+    yield 3 * in_order, "The two dicts need not have one order: look a kind's cost up by its name."
+    once = sum((times + 2) * gflop[kind] for kind, times in passes.items())
+    yield once, "Each forward pass has a backward pass of its own, not each kind one."
     yield None, "For each kind that runs: how often, times the cost of one forward pass and its backward pass."
 
 

@@ -72,6 +72,13 @@ def of_network(layers: list[Layer], size: int) -> Mistakes:
     yield {"weights": _right_network(no_groups, size)["weights"]}, "A group's outputs see its own input channels only."
     yield {"multiply_adds": right["weights"]}, "That is for one pixel: each weight is used once for every output pixel."
     yield {"sees": right["sees"] - 1}, "That is one pixel too few. Before the first layer, an output is one pixel wide."
+    early, late, apart = 0, 1, 1
+    for into, out, kernel, stride, groups in layers:
+        early += (size // apart) ** 2 * right_multiply_adds(into, out, kernel, groups)
+        apart *= stride
+        late += (kernel - 1) * apart
+    yield {"multiply_adds": early}, "A layer works at the pixels that come out: divide the side by its stride first."
+    yield {"sees": late}, "A layer's own stride widens the layers after it, and not itself."
     told = "how wide it sees (after a stride, neighbours lie farther apart), its side *after* its stride, and its work."
     yield None, f"Go through the layers one by one: a layer's weights, {told}"
 

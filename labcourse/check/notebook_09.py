@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from operator import le
+from operator import le, lt
 from random import Random
 from statistics import median
 
@@ -54,8 +54,18 @@ def verdict(baseline: Seconds, again: Seconds, step: Seconds) -> Mistakes:
     # The interval of the numbers 1 to n begins with k itself.
     k = int(interval([float(rank) for rank in range(1, len(of_step) + 1)])[0])
     told = f"The interval goes from {low:.3g} to {high:.3g}, the noise from {1 / far:.3g} to {far:.3g}. Perhaps "
+    sides = {"faster": low > noise[1], "slower": high < noise[0]}
+    one_sided = next((word for word, holds in sides.items() if holds), "no difference")
+    yield (
+        one_sided,
+        f"{told}you forget that noise reaches as far below 1 as above: far is the larger of high and 1 / low.",
+    )
     for between, its_noise, guess in (
-        ((of_step[k], of_step[-k - 1]), noise, "your k is too large, and the interval too narrow"),
+        (
+            (of_step[k], of_step[-k - 1]),
+            noise,
+            "your k, or your place of the k-th, is too large, and the interval too narrow",
+        ),
         ((of_step[max(k - 2, 0)], of_step[-max(k - 1, 1)]), noise, "your k is too small, and the interval too wide"),
         ((of_step[0], of_step[-1]), noise, "you take the extremes, so that one disturbed round decides"),
         (interval(ratios(sorted(baseline), sorted(step))), noise, "you divide seconds of different rounds"),
@@ -109,6 +119,12 @@ def front(table: DataFrame) -> Mistakes:
     lowest = {str(name) for name, least in (table == table.min()).any(axis=1).items() if least}
     for best in ({str(table[column].idxmin()) for column in table}, lowest):
         yield best, "Those are best in one column: a row may be second in all, and still not beaten by any single one."
+    values = {str(name): row for name, *row in table.itertuples()}
+    below = {one for one in values if any(all(map(lt, values[two], values[one])) for two in values)}
+    yield (
+        values.keys() - below,
+        "A row is beaten by one that is equal in some columns, too, if it is better in another.",
+    )
     yield None, "Compare each row with each other one: which of them is worse nowhere and better somewhere?"
 
 

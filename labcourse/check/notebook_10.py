@@ -40,6 +40,7 @@ def positions(k: int, batch_size: int, rank: int, ranks: int) -> Mistakes:
     yield as_batches, "Batch k begins after k whole batches, of all ranks together."
     yield one_on, "It begins after the earlier ranks' parts: how many pictures are those?"
     yield range(rank * each, (rank + 1) * each), "That is the part of the first batch: batch k begins later."
+    yield range(begin + rank * each, each), "range takes where it ends, and not how many there are."
     yield None, "How many does each rank take, and which one comes first?"
 
 
@@ -123,7 +124,9 @@ def in_buckets(answer: Callable[[Iterable[Tensor], int], Callable[[], None]]) ->
     for n, number, size in zip(ranks, (1, 2, 1), (bucket_bytes, bucket_bytes, total), strict=True):
         batches = torch.randn(number, 2 * n, widths[0], dtype=torch.float64)
         network = deepcopy(whole)
-        with guarded(answer, network, batches):
+        with guarded(
+            answer, network, batches, if_it_fails="If nothing waits at the end, `finish` has nothing to send."
+        ):
             backward, after = _sent(answer, network, batches, n, size)
         whole.zero_grad()
         whole(batches[-1]).square().mean().backward()
@@ -271,6 +274,12 @@ def sent_early(sizes: list[int], bucket_bytes: float) -> Mistakes:
     yield whole // bucket_bytes * bucket_bytes / whole, "A bucket leaves with whole gradients, so it may hold more."
     yield _right_early(sizes, bucket_bytes + 1), "A bucket that holds exactly `bucket_bytes` is full."
     yield sum(size for size in sizes if size >= bucket_bytes) / whole, "Small gradients leave together in a bucket."
+    waiting = sent = 0
+    for size in sizes:
+        if waiting and waiting + size > bucket_bytes:
+            sent, waiting = sent + waiting, 0
+        waiting += size
+    yield sent / whole, "A bucket leaves with the gradient that fills it, and not before that one."
     yield None, "Go through the gradients in order: what waits, what has left, and does a bucket begin anew?"
 
 

@@ -65,6 +65,8 @@ def better_pipeline(plans: Pipelines, extra_s: float) -> Mistakes:
     yield {"bubbles": _right_pipeline(plans, 0.0)["bubbles"]}, "Each microbatch takes extra_s more, in every stage."
     yield of(lambda each, m: (len(each) - 1) / (m + len(each) - 1)), "That is right only where all stages are equal."
     yield of(lambda each, m: 1 - mean(each) / max(each)), "The last stage has nothing to do before the first result."
+    plain = of(lambda each, m: 1 - m * (mean(each) - extra_s) / (sum(each) + (m - 1) * max(each)))
+    yield plain, "The extra seconds are work, too: in them a rank is no bubble."
     yield of(lambda each, m: 1 - 1 / len(each)), "Stages work at the same time, on different microbatches."
     yield None, "The first microbatch takes all stages; then one more is done whenever the slowest stage has done one."
 
@@ -194,7 +196,8 @@ def train_through(answer: Callable) -> None:
         for number, (call, expected) in enumerate(itertools.zip_longest(calls, right_calls, fillvalue=end)):
             got = "with another state" if call[0] == expected[0] else f"and not {call[0]}"
             told = f"steps = {steps}, every = {every}: {before} {expected[0]} is right, {got}."
-            hint = "After a loss, only `load` has a state that is right, and its number of steps."
+            hint = "Begin with load(): the first checkpoint may have steps behind it." if before == "at first" else ""
+            hint = hint or "After a loss, only `load` has a state that is right, and its number of steps."
             require(call == expected, f"{told} {hint}")
             before = f"after {call[0]}{', in which a machine is lost,' if number in lost else ''}"
         expect(state, right, [], f"the state that comes back is not that of {steps} steps.")

@@ -191,7 +191,7 @@ def norm_relu_backward(answer: Callable) -> None:
                 (r * (g - a_of_dy - h * b_of_dy), "ReLU's mask belongs in the sums, too: sum up g, not dy."),
                 (r * (dy - a - h * b), "ReLU's mask is in the sums only: the last line takes g, too, not dy."),
             ],
-            "Add up the three ways of the text: what each adds to dx is r times something, and two are means over j.",
+            "g is dy where h > 0. Add up the three ways: each is r times something, and two are means over all n.",
             _worst(dx, right, where),
         )
 
@@ -275,6 +275,8 @@ def _do(lines: str, names: dict[str, Any]) -> None:
 
 PIXEL = "((4 * row + i) * width + 4 * column + j) * channels + k"
 OTHER_PIXELS = {
+    "(4 * row + i * width + 4 * column + j) * channels + k": "Put 4 * row + i into parentheses: all of it is rows.",
+    "(4 * row + i) * width + (4 * column + j) * channels + k": "A row has width * channels numbers, and not width.",
     "((6 * row + i) * width + 6 * column + j) * channels + k": "Tiles begin 4 pixels apart: they overlap by 2.",
     "((row + i) * width + column + j) * channels + k": "Tiles begin 4 pixels apart, not 1.",
     "(4 * row + i) * width + 4 * column + j + k": "Each pixel has `channels` numbers, side by side.",
@@ -339,5 +341,7 @@ def winograd_gain(direct_rate: float, products_rate: float, transforms: float) -
     yield slower / 4 + transforms, "That is the time, as a share of the direct convolution's: the gain is 1 / it."
     yield 4 / slower - transforms, "Times add up, gains do not: add the shares of time first."
     yield transforms and 1 / transforms, "The products take time, too: 36 / 144 is a quarter, and 36 // 144 is 0."
+    of_products = 4 / slower / (1 + transforms)
+    yield of_products, "The transforms' share is of the direct convolution's time, and not of the products'."
     yield 1 / (slower + transforms), "The products have 36 multiplications where the direct convolution has 144."
     yield None, "Take the direct convolution's time as 1: what share of it do products take, what the transforms?"
