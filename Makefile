@@ -60,6 +60,7 @@ compare: $(INSTALLED)
 assignments: $(INSTALLED)
 	.venv/bin/python tools/assignments.py
 	@touch assignments/.made
+	@echo "The students' notebooks are in assignments/release"
 
 assignments/.made: $(wildcard notebooks/*.ipynb)
 	@echo "Making the exercises: the notebooks without their answers ..."

@@ -53,4 +53,3 @@ def without_our_own(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 if __name__ == "__main__":
     make(sorted(ROOT.glob("notebooks/*.ipynb")), ROOT / "assignments")
-    print("The students' notebooks are in assignments/release")

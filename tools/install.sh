@@ -69,7 +69,7 @@ if [ -n "$build" ] && ! "$python" -c 'import importlib.metadata as all; all.vers
     if (export UV_HTTP_RETRIES=1 UV_HTTP_CONNECT_TIMEOUT=5 UV_HTTP_TIMEOUT=10 && pytorch --dry-run) 2>/dev/null; then
         pytorch || exit
     else
-        echo "PyTorch's index of smaller builds cannot be reached, or has none that fits: taking PyPI's, 6.2 GB" >&2
+        echo "PyTorch's index of smaller builds cannot be reached, or has none that fits: taking PyPI's: a download of 3.2 GB, 6.2 GB of disk" >&2
     fi
 fi
 with_uv "$@"
