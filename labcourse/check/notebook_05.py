@@ -102,9 +102,13 @@ def batched(answer: Any) -> None:
     none = "None is due, since instance norm takes each picture's own mean."
     require(reason is None, f"why_unsuited returns {reason!r} for a model without batch norm: {none}")
     for weight in (0.5, 0.0):
-        step = make_step(small_model(seed, lambda_identity=weight).double())
+        theirs, model = (small_model(seed, lambda_identity=weight).double() for _ in range(2))
+        pictures: list[list[int]] = [[], []]  # that the generators translate, one batch after the other
+        for noted, one in zip(pictures, (theirs, model), strict=True):
+            for network in (one.G_A, one.G_B):
+                network.register_forward_pre_hook(lambda _, inputs, noted=noted: noted.append(len(inputs[0])))
+        step = make_step(theirs)
         right = [step(real, other) for _ in range(2)][-1]  # the second step's losses follow from gradients
-        model = small_model(seed, lambda_identity=weight).double()
         with guarded(answer, model, real, other, if_it_fails=WITHOUT_IDENTITY):
             step = make_step(model, answer)
             losses = [step(real, other) for _ in range(2)][-1]
@@ -112,6 +116,10 @@ def batched(answer: Any) -> None:
         where = "" if weight else " without an identity loss, where `other` is None,"
         told = f"after one update{where} {', '.join(wrong)} differ from the baseline's: perhaps a gradient is cut off."
         require(not wrong, told)
+        more = (
+            f"in two steps{where} generators translate {sum(pictures[1])} pictures, and {sum(pictures[0])} are enough."
+        )
+        require(sum(pictures[1]) <= sum(pictures[0]), more)
 
 
 def _equal(a: object, b: Tensor | None) -> bool:
