@@ -66,6 +66,7 @@ def cycle_loss(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
             (weight * difference.square().mean(), "that is the squared difference (L2): take the absolute one."),
             (change.mean(), "the weight is not used: multiply the mean by it."),
             (weight * change.sum() / len(real), "divide by all values, not by the number of pictures: .mean() does."),
+            (weight * change.mean() * len(real), "that is the sum over the pictures of the batch: take their mean."),
             (weight * difference.mean(), signs),
             (weight * difference.mean().abs(), signs),
             (10 * change.mean(), "the weight is fixed at 10: use the argument."),

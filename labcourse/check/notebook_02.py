@@ -151,4 +151,6 @@ def amdahl(share: float, factor: float) -> Mistakes:
     yield 1 / (1 - share), "That is the bound for an infinite factor: the part still takes share / factor."
     yield 1 / (1 - share) + share / factor, "One over the whole sum: put the time that is left in parentheses."
     yield 1 / (share + (1 - share) / factor), "The part that `share` names gets faster, and the rest does not."
+    yield 1 - share + share * factor, "Times add up, and factors do not: divide the part's time by its factor."
+    yield max(1.0, 1 / left), "A factor below 1 makes the part slower, and the whole as well: that counts, too."
     yield None, "Of the time 1, 1 - share stays: divide `share` by `factor` for the rest, also where that gives 0."

@@ -199,7 +199,10 @@ def who_launched(operators: DataFrame, calls: DataFrame, kernels: DataFrame) -> 
         lambda got, right: sorted(got.values()) == sorted(right.values()),
         "The operators are right, and the kernels exchanged: only the correlation tells.",
     )
-    yield None, "Find the call with the kernel's correlation, and then the innermost operator that runs at its begin."
+    yield (
+        None,
+        "Find the call with the kernel's correlation, then the innermost operator at its begin: rows by label.",
+    )
 
 
 Kernel = tuple[int, int, int]  # begin, end, stream

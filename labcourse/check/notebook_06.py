@@ -311,12 +311,16 @@ def memory_peak(events: list[tuple[str, int]]) -> Mistakes:
     """Compares ``answer(events)`` with `labcourse.memory_peak`."""
     held: dict[str, int] = {}
     highest: dict[str, int] = {}
+    most, one_early = 0, dict[str, int]()
     for name, nbytes in events:
+        most, one_early = max((most, one_early), (sum(held.values()) + nbytes, {**held}), key=lambda one: one[0])
         held[name] = held.get(name, 0) + nbytes
         highest[name] = max(highest.get(name, 0), held[name])
     peak, then = right_peak(events)
     came = {name: sum(size for other, size in events if other == name and size > 0) for name in held}
     yield (peak, held), "The bytes of each range are those at the end: keep a copy, dict(held), of the highest moment."
+    for early in (one_early, dict.fromkeys(held, 0) | one_early):
+        yield (peak, early), "The ranges' bytes are those before the last event of the peak: add it first, then copy."
     yield (sum(came.values()), came), "That is all that ever came: what goes makes room again."
     for its_peak in (sum(highest.values()), peak):
         yield (its_peak, highest), "The ranges' bytes are each at its own highest moment: ask for all at the same one."

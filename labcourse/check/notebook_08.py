@@ -261,6 +261,9 @@ def reached_at(looks: Looks, fg: float, bg: float) -> Mistakes:
     first, second, *_ = [*(time for time, *its in looks if its[0] <= fg and its[1] <= bg), math.inf, math.inf]
     yield _right_reached([(time, its, 0.0) for time, its, _ in looks], fg, bg), "Its bg counts as well as its fg."
     yield first, "That is its first good look: the one after it has to be good, too."
+    good = [its_fg <= fg and its_bg <= bg for _, its_fg, its_bg in looks]
+    of_pair = next((looks[i - 1][0] for i in range(1, len(looks)) if good[i - 1] and good[i]), math.inf)
+    yield of_pair, "That is the first of the two looks: the goal is reached at the second."
     yield second, "That is its second good look, and the one before it is bad: remember only the look before."
     strictly = [(time, its + (its == fg), other + (other == bg)) for time, its, other in looks]
     yield _right_reached(strictly, fg, bg), "At most: a look with exactly fg or bg has reached the goal."

@@ -28,6 +28,9 @@ def _other_part(random: Random) -> tuple[int, int, int, int]:
     return random.randrange(9), ranks * random.randrange(1, 6), random.randrange(ranks), ranks
 
 
+ALL_RANKS = "batch_size counts the pictures of all ranks together: each takes batch_size // ranks of them."
+
+
 @formula(right_positions, [(3, 4, 1, 2), (5, 12, 2, 4), (0, 4, 0, 2)], _other_part)
 def positions(k: int, batch_size: int, rank: int, ranks: int) -> Mistakes:
     """Compares ``answer(k, batch_size, rank, ranks)`` with `labkit.data.batches.positions`."""
@@ -40,6 +43,7 @@ def positions(k: int, batch_size: int, rank: int, ranks: int) -> Mistakes:
     yield as_batches, "Batch k begins after k whole batches, of all ranks together."
     yield one_on, "It begins after the earlier ranks' parts: how many pictures are those?"
     yield range(rank * each, (rank + 1) * each), "That is the part of the first batch: batch k begins later."
+    yield range((k * ranks + rank) * batch_size, (k * ranks + rank + 1) * batch_size), ALL_RANKS
     yield range(begin + rank * each, each), "range takes where it ends, and not how many there are."
     yield None, "How many does each rank take, and which one comes first?"
 

@@ -174,11 +174,14 @@ def norm_relu_backward(answer: Callable) -> None:
         g = torch.where(h > 0, dy, 0)
         a, b, a_of_dy, b_of_dy, of_x = (values.mean((2, 3), keepdim=True) for values in (g, g * h, dy, dy * h, g * x))
         right = r * (g - a - h * b)
+        of_x_mask = (g_x := torch.where(x > 0, dy, 0)) - g_x.mean((2, 3), keepdim=True)
+        of_x_mask = r * (of_x_mask - h * (g_x * h).mean((2, 3), keepdim=True))
         expect(
             dx,
             right,
             [
                 (r * (dy - a_of_dy - h * b_of_dy), "That is the gradient without ReLU: g is 0 where h <= 0."),
+                (of_x_mask, "ReLU sees h, so dy comes through where h > 0, not where x > 0."),
                 (r * g, "That treats mean and deviation as constants: both depend on every x of the plane."),
                 (r * (g - a), "That is right for the mean. The deviation depends on x, too: subtract h * mean(g * h)."),
                 (r * (g - h * b), "The mean depends on x, too: subtract the mean of g."),
