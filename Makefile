@@ -95,7 +95,7 @@ examination: $(INSTALLED)
 	.venv/bin/python -m tools.examination --seed $(SEED)
 
 gallery: $(INSTALLED)
-	$(INSTALL) --quiet kaleido
+	$(INSTALL) --quiet playwright
 	.venv/bin/python -m benchmarks.authoring.gallery $(ARGS)
 
 site: $(INSTALLED)

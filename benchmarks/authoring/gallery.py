@@ -2,23 +2,27 @@
 
     python -m benchmarks.authoring.gallery [notebooks/04_two_streams.ipynb ...]    # or: make gallery
 
-Runs each notebook, or all of notebooks/, as `make site` does, and draws its figures with Kaleido, which needs Chrome or
-Chromium. Pictures of notebooks that are not named stay as they are. The README's timeline is drawn in any
+Runs each notebook, or all of notebooks/, as `make site` does, and draws its figures with Plotly's script in Chromium or
+Chrome, by Playwright. Pictures of notebooks that are not named stay as they are. The README's timeline is drawn in any
 case. A picture has at most 64 colours.
 """
 
 import argparse
 import base64
+import functools
 import html
 import io
+import json
 import os
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import numpy as np
+import plotly
 import plotly.graph_objects as go
 from PIL import Image
 
@@ -100,12 +104,24 @@ def drawn(data: dict) -> tuple[str, Image.Image] | None:
     return None
 
 
+@functools.cache
+def plotly_page() -> Any:
+    """A browser's page with Plotly's script."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("google-chrome")  # or Playwright's own
+    browser = sync_playwright().start().chromium.launch(executable_path=path, args=["--no-sandbox"])
+    page = browser.new_page()
+    page.add_script_tag(path=Path(plotly.__file__).parent / "package_data" / "plotly.min.js")
+    return page
+
+
 def render(figure: go.Figure, scale: int = 1) -> Image.Image:
     """A figure's picture, drawn by a browser."""
-    import kaleido
-
     size = {name: figure.layout[name] or default for name, default in (("width", 900), ("height", 450))}
-    return Image.open(io.BytesIO(kaleido.calc_fig_sync(figure, opts={"format": "png", "scale": scale, **size})))
+    drawing = "([figure, how]) => Plotly.toImage(figure, how)"
+    image = plotly_page().evaluate(drawing, [json.loads(figure.to_json()), {"format": "png", "scale": scale, **size}])
+    return Image.open(io.BytesIO(base64.b64decode(image.partition(",")[2])))
 
 
 def keep(picture: Image.Image, path: Path) -> None:
@@ -138,16 +154,12 @@ def main() -> None:
     chosen = [path.resolve() for path in parser.parse_args().notebooks]
     page = GALLERY.read_text(encoding="utf-8") if GALLERY.exists() else ""
     parts = {part.partition("_")[0]: part for part in page.split(START)[1:]}
-    import kaleido
-
-    kaleido.start_sync_server(silence_warnings=True)
     two_steps = labtrace.show.trace(labcourse.public_trace("resnet50_workers0"), "timeline", end_us=360_000)
     keep(render(two_steps, scale=2), TIMELINE)
     for path in chosen:
         parts[path.stem.partition("_")[0]] = run_and_draw(path)
         GALLERY.write_text(HEAD + "".join(f"{START}{parts[key]}" for key in sorted(parts)), encoding="utf-8")
         print(path.name, flush=True)
-    kaleido.stop_sync_server()
 
 
 if __name__ == "__main__":
