@@ -66,7 +66,7 @@ class Ledger:
         if what not in entries:
             raise LabkitError(f"{what!r} was never predicted in notebook {self.notebook}: run the cells above first.")
         if (guess := entries[what]["guess"]) is not None:
-            print(f"{what}: you predicted {guess:.3g}, and measured is {value:.3g}.")
+            print(f"{what}: you predicted {guess:.3g}; measured: {value:.3g}")
         self._put(what, entries[what] | {"measured": float(value), "shown": True})
 
     def _put(self, what: str, entry: dict) -> None:
