@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from random import Random
 from typing import Any, cast
@@ -122,6 +122,25 @@ def _learned(
     return after, steps
 
 
+def _judges(
+    networks: list[nn.Conv2d], real_a: Tensor, translated: Tensor, judged: Tensor
+) -> Iterator[tuple[Tensor, str]]:
+    """The discriminator's weights after likely mistakes in a first call, from the right weights after it."""
+    encoder, _, translator, judge = networks
+    code, later = scaled(encoder(real_a))[0].detach(), deepcopy(translator)
+    nn.utils.vector_to_parameters(translated, later.parameters())
+
+    def slope(fake: Tensor, deceived: bool) -> Tensor:
+        return torch.cat(
+            [one.flatten() for one in gradients(losses.adversarial_loss(judge(fake), deceived), [*judge.parameters()])]
+        )
+
+    old, new = (slope(one(code), False) / 2 for one in (translator, later))
+    yield judged - 0.1 * slope(translator(code), True), "the translator's loss left a gradient in it: clear that first."
+    yield judged + 0.1 * (old - new), "its fakes are those from before the translator's update."
+    yield 2 * judged - nn.utils.parameters_to_vector(judge.parameters()).detach(), "half of each square counts."
+
+
 @exercise()
 def learn(answer: Callable[..., None]) -> None:
     """Compares what networks have learned in two calls of the answer with two steps of `labkit.DeviationGAN`."""
@@ -142,10 +161,15 @@ def learn(answer: Callable[..., None]) -> None:
 
     stopped = "Detach the codes that translator and discriminator get, and the translated one that is judged."
     its, order = _learned(right, deepcopy(networks), batches, weight)
+    mistaken = [*_judges(networks, batches[0][0], *its[0][2:])]
     with guarded(answer, networks, batches, if_it_fails=stopped):
         after, players = _learned(answer, networks, batches, weight)
     took = f"in two calls, these optimisers took steps: {', '.join(players) or 'none'}. Right is {', '.join(order)}."
     require(players == order, took)
+    for wrong, told in mistaken:
+        require(
+            not torch.allclose(after[0][3], wrong, atol=1e-5), f"the discriminator has learned something else: {told}"
+        )
     calls = "", " in the second call (is a gradient of the first one left?)"
     for call, mine, right_ones in zip(calls, after, its, strict=True):
         for (name, told), got, weights in zip(UPDATES.items(), mine, right_ones, strict=True):
