@@ -87,7 +87,7 @@ def test_some_steps_are_recorded_and_the_script_is_as_without_it(tmp_path):
     assert done.returncode == 7
     assert done.stdout == f"{['--steps', '3', '-h']} __main__ {tmp_path / 'train.py'} False\n"
     assert recorded_steps(tmp_path / "train.json.gz") == {0: 4}
-    assert "4 steps of train.py" in done.stderr and "The processor spends" in done.stderr
+    assert "4 steps of train.py" in done.stderr and "of the time" in done.stderr  # the rest depends on the machine
     assert re.search(r"A step took [\d.]+ ms before, and [\d.]+ while it was recorded", done.stderr)
     assert re.search(r"kept [\d.]+ of \d+ cores busy", done.stderr)
 
