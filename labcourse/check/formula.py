@@ -28,8 +28,8 @@ class _Tried(NamedTuple):
         got = plain(self.got)
         try:
             wrong, _ = self.mistakes[place]
-            return same(got, self.right) or wrong(got, self.right) if callable(wrong) else same(got, wrong)
-        except (TypeError, LookupError, AttributeError):  # of another kind
+            return bool(same(got, self.right) or wrong(got, self.right) if callable(wrong) else same(got, wrong))
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError):  # of another kind
             return False
 
 

@@ -101,10 +101,7 @@ def generator_losses(answer: Callable[..., dict[str, Tensor]]) -> None:
             ({"G_A": losses.adversarial_loss(D_B(fake_b), True)}, "D_A judges what G_A makes, D_B what G_B makes."),
             ({"G_A": losses.adversarial_loss(D_A(real_b), True)}, "the generators are judged by their fakes."),
             ({"G_A": losses.adversarial_loss(D_A(fake_b), False)}, "the answer to a fake should be 1 for them."),
-            (
-                {"cycle_A": right["cycle_A"] / weight * 10},
-                "λ is `weight`, in every loss, and not always 10.",
-            ),
+            ({"cycle_A": right["cycle_A"] / weight * 10}, "λ is `weight`, in every loss, and not always 10."),
             ({"G_A": right["G_A"] / 2}, "the half belongs to the discriminators' own loss."),
             ({"cycle_A": right["cycle_A"] / weight}, "the cycle losses are weighted by λ."),
             ({"cycle_A": twice}, "G_A's fakes come back through G_B, and G_B's through G_A."),

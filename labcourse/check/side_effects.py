@@ -99,7 +99,8 @@ def _contents(value: Any) -> Any:
         return value.dtype, value.shape, hash(copy.reshape(-1).view(torch.uint8).numpy().tobytes())
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, hash(value.tobytes())
-    value = value.t.traces if type(value).__name__ == "TraceAnalysis" else value  # HTA's tables, by rank
+    if type(value).__name__ == "TraceAnalysis":  # HTA's, which takes seconds to import
+        return {rank: _contents(table) for rank, table in value.t.traces.items()}
     return value.to_dict("tight") if isinstance(value, DataFrame) else value
 
 

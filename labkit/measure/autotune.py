@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from labkit import ranks
-from labkit.devices import OUT_OF_MEMORY
+from labkit.devices import OUT_OF_MEMORY, cudnn_benchmark
 from labkit.errors import LabkitError
 from labkit.measure.compare import compare
 from labkit.measure.record import Pair
@@ -37,6 +38,7 @@ COMPILES = 3  # times as long as the baseline's first two updates, or longer
 HOPELESS = 2  # times as long as the baseline's, in its second update
 
 
+@cudnn_benchmark()  # as in training
 def autotune(
     make_model: Callable[[], Model], batch: Pair, rounds: int = 8, limit_s: float = 600
 ) -> tuple[list[str], list[str]]:
@@ -75,13 +77,16 @@ def autotune(
     for name in names:
         before = left()
         try:
-            took[name] = seconds_of(maker(name)(), batch)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", ".*so it changes nothing", UserWarning)
+                took[name] = seconds_of(maker(name)(), batch)
+        except UserWarning as error:
+            lines.append(f"{name}: left out, {str(error).removeprefix(f'{name}: ')}")
         except (LabkitError, *OUT_OF_MEMORY) as error:
             lines.append(f"{name}: left out, does not run: {error}")
         costs[name] = before - left()
     chosen: list[str] = []
     close: list[str] = []  # these get a second try, on top of what is chosen by then
-    calls: dict[str, partial] = {}
     current = step = maker()()
     waiting = sorted(took, key=lambda name: (costs[name] > cheap, took[name]))
     while waiting:
@@ -98,34 +103,43 @@ def autotune(
         where += f"on top of {', '.join(rest) or 'the baseline'}"
         try:
             step = maker(*rest, name)()
-            calls = {"without": partial(current, *batch), "with": partial(step, *batch)}
-            seconds = alternate(calls, min(turns, rounds), warmup=1, clock=clock)
+            times = gain(current, step, batch, min(turns, rounds), clock)
         except (LabkitError, *OUT_OF_MEMORY) as error:
             lines.append(f"{name}: left out, does not run {where}: {error}")
             continue
-        times = ratio(seconds["without"], seconds["with"])
         lines.append(f"{name}: {'chosen' if times > 1 else 'left out'}, {times:.2f} times as fast {where}")
         if times > 1:
             chosen, current = [*rest, name], step
         elif times > CLOSE and name not in close:
             close.append(name)
             waiting.append(name)
-    del current, step, calls  # their memory
-
-    small = corner(maker()(), batch, LAST_SHARE * limit_s / LAST_STEPS, [])
+    del current, step  # their memory
 
     def judged(*names: str) -> pandas.Series:
         steps = {"baseline": maker(), "chosen": maker(*names)}
         return compare(steps, small, rounds=6, limit_s=0).loc["chosen"]
 
-    if chosen and judged(*chosen)["verdict"] in WRONG:
-        of_each = {one: judged(one) for one in chosen}
-        wrong = {one: row for one, row in of_each.items() if row["verdict"] in WRONG}
-        lines += [f"{one}: left out after all, {row['verdict']}: {row['why']}" for one, row in wrong.items()]
-        if not wrong:
-            lines.append(f"{', '.join(chosen)}: left out after all, they compute something else together")
-        chosen = [one for one in chosen if wrong and one not in wrong]
+    if chosen:
+        small = corner(maker()(), batch, LAST_SHARE * limit_s / LAST_STEPS, [])
+        row = judged(*chosen)
+        if row["verdict"] in WRONG:
+            rows = {one: judged(one) for one in chosen}
+            wrong = [one for one in chosen if rows[one]["verdict"] in WRONG]
+            lines += [f"{one}: left out after all, {rows[one]['verdict']}: {rows[one]['why']}" for one in wrong]
+            if not wrong:
+                lines.append(f"{', '.join(chosen)}: left out after all, {row['verdict']} together: {row['why']}")
+            chosen = [one for one in chosen if wrong and one not in wrong]
+        elif row["verdict"] == "slower" and small is batch:
+            lines.append(f"{', '.join(chosen)}: left out after all, slower together: {row['why']}")
+            chosen = []
     return chosen, lines
+
+
+def gain(current: Step, step: Step, batch: Pair, rounds: int, clock: Callable[[], float]) -> float:
+    """How many times as fast as `current` another step is: the median of so many rounds in turn."""
+    calls = {"without": partial(current, *batch), "with": partial(step, *batch)}
+    seconds = alternate(calls, rounds, warmup=1, clock=clock)
+    return ratio(seconds["without"], seconds["with"])
 
 
 def seconds_of(step: Step, batch: Pair) -> float:

@@ -114,9 +114,22 @@ def less(a, b):
         (lambda a, b: a - b if a != 3 else 7, "Subtract"),  # right in the other cases, as no sum is
         (lambda a, b: a + b if a == 2 else 1 / 0, "That is the sum"),  # what was wrong first comes first
         (lambda a, b: "4", "a number is expected"),
+        (lambda a, b: a + b if a == 2 else np.array([1.0, 2.0]), "That is the sum"),
     ],
 )
 def test_the_mistake_that_explains_most_cases_is_named(answer, message):
     check = formula(lambda a, b: a - b, [(2, 2), (3, 4), (5, 7)], lambda random: (1, 9))(less)
     with pytest.raises(WrongAnswer, match=message):
         check(answer)
+
+
+def named(word):
+    yield "no", "That is the other word."
+    yield None, "One of two words."
+
+
+@pytest.mark.parametrize("kind", [np.array([1.0, 2.0]), DataFrame({"a": [1, 2]}), None, {"yes": 1}])
+def test_what_is_no_word_is_said_to_be_none_in_whatever_case_it_comes(kind):
+    check = formula(lambda word: word, [("yes",), ("maybe",)], lambda random: ("yes",))(named)
+    with pytest.raises(WrongAnswer, match="a word is expected, not"):
+        check(lambda word: kind if word == "maybe" else word)

@@ -1,5 +1,6 @@
 """The speed-ups that are chosen for a run: tried one on top of the other, within their time, and kept."""
 
+import copy
 import functools
 import math
 
@@ -57,6 +58,17 @@ def test_what_computes_something_else_goes_at_the_end(tiny, batch, tried, wrong,
     names, said = labkit.autotune(tiny, batch())
     assert names == left
     assert {f"{name}: left out after all, not equivalent: why" for name in wrong} <= {*said}
+
+
+def test_what_changes_nothing_or_is_slower_together_is_left_out(tiny, batch, monkeypatch, tried):
+    small = tiny(generator="resnet_3blocks")
+    monkeypatch.setattr(choosing, "candidates", lambda make: (["winograd"], []))
+    names, said = labkit.autotune(lambda: copy.deepcopy(small), batch(size=64))
+    assert names == [] and "too few to gain, so it changes nothing" in said[0]
+    tried({"bf16": 0.5}, bf16=1.4)
+    slower = pandas.DataFrame({"verdict": "slower", "why": "why"}, index=["chosen"])
+    monkeypatch.setattr(choosing, "compare", lambda *_, **__: slower)
+    assert labkit.autotune(tiny, batch())[0] == []
 
 
 def test_a_close_call_gets_a_second_try(tiny, batch, tried):
